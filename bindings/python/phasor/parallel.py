@@ -37,7 +37,7 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError(
         "phasor.parallel: this phasor was built without MPI; build it on a machine with libopenmpi-dev: "
-        "pip install . -C cmake.define.PHASOR_MPI=ON (or cmake -DPHASOR_BUILD_PYTHON=ON -DPHASOR_MPI=ON)"
+        "pip install . --config-settings cmake.define.PHASOR_MPI=ON (or cmake -DPHASOR_BUILD_PYTHON=ON -DPHASOR_MPI=ON)"
     ) from error
 
 if TYPE_CHECKING:

@@ -79,8 +79,10 @@ Transfer::~Transfer() {
   if (!requests_.empty()) MPI_Finalized(&finalised);
   for (Request& request : requests_) {
     if (finalised != 0 || request.handle == MPI_REQUEST_NULL) continue;
-    // Collectives cannot be cancelled; the program is about to end then.
-    if (request.other != MPI_ANY_SOURCE) MPI_Cancel(&request.handle);
+    // Collectives can be neither cancelled nor freed: MPI would abort with MPI_ERR_REQUEST. The program is
+    // about to end then.
+    if (request.other == MPI_ANY_SOURCE) continue;
+    MPI_Cancel(&request.handle);
     MPI_Request_free(&request.handle);
   }
 }

@@ -2,7 +2,8 @@
 
 rotate, rotate_qk, rotate_by, attention and linear_attention are those of phasor, with gradients; cos_sin has tensors.
 phasor.torch.llama, .hf, .flash_attn and .rotary_embedding_torch have the names of each original; patch() replaces the
-rotary part of a transformers model. phasor.torch.parallel has attention over the ranks of torch.distributed. CPU tensors of bfloat16, float16, float32 and float64.
+rotary part of a transformers model. phasor.torch.parallel has attention over the ranks of torch.distributed. Tensors of
+bfloat16, float16, float32 and float64: rotation on any device of torch, attention on the CPU.
 """
 
 from __future__ import annotations

@@ -33,17 +33,22 @@ def shape_text(tensor: Tensor) -> str:
     return f"[{', '.join(str(int(n)) for n in tensor.shape)}] {str(tensor.dtype).removeprefix('torch.')}"
 
 
+def require_dense(where: str, **tensors: Tensor | None) -> None:
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.layout != torch.strided:
+            raise refusal(
+                "unsupported", f"{where}: {name} must be a dense tensor, got the layout {tensor.layout}: call to_dense()"
+            )
+
+
 def require_readable(where: str, **tensors: Tensor | None) -> None:
     """Refuses tensors that are not dense or not on the CPU, and forward gradients, which a custom op would drop."""
+    require_dense(where, **tensors)
     for name, tensor in tensors.items():
         if tensor is None:
             continue
         if tensor.device.type != "cpu":
             raise refusal("unsupported", f"{where}: {name} must be on the CPU, got {tensor.device}")
-        if tensor.layout != torch.strided:
-            raise refusal(
-                "unsupported", f"{where}: {name} must be a dense tensor, got the layout {tensor.layout}: call to_dense()"
-            )
         if forward_ad._current_level >= 0 and _tangent_of(tensor) is not None:
             raise refusal(
                 "unsupported",
@@ -85,16 +90,21 @@ def functional(where: str, *tensors: Tensor) -> bool:
     return False
 
 
-def direct(*tensors: Tensor | None) -> bool:
-    """Whether _core can be called without a custom op: plain CPU tensors, and nothing that follows the calls of torch
-    (a tracer, a dispatch mode, torch.func, forward gradients), which would not see it."""
-    if (
+def unfollowed() -> bool:
+    """Whether nothing follows the calls of torch: no tracer, no dispatch mode, no transform of torch.func."""
+    return not (
         _is_compiling()
         or _dispatch_modes() > 0
         or _transforms_active()
         or forward_ad._current_level >= 0
         or _is_tracing()
-    ):
+    )
+
+
+def direct(*tensors: Tensor | None) -> bool:
+    """Whether _core can be called without a custom op: plain CPU tensors, and nothing that follows the calls of torch
+    (a tracer, a dispatch mode, torch.func, forward gradients), which would not see it."""
+    if not unfollowed():
         return False
     for tensor in tensors:
         if tensor is not None and (type(tensor) not in _PLAIN or not tensor.is_cpu):
@@ -150,8 +160,11 @@ def without(x: Tensor, axis: int | None) -> list[int]:
 
 
 def exact_or_own(exact: Tensor, kept: Tensor) -> Tensor:
-    """float64: the exact numbers where a module keeps them rounded, else those that were trained, loaded or set."""
-    kept = kept.detach()
+    """float64 on the CPU: the exact numbers where a module keeps them rounded, else those that were trained, loaded or
+    set. A module on meta has none of its own."""
+    if kept.is_meta:
+        return exact
+    kept = kept.detach().cpu()
     return torch.where(kept == exact.to(kept.dtype), exact, kept.to(torch.float64))
 
 

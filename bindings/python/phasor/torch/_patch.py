@@ -144,7 +144,8 @@ def _replacement(original: nn.Module, where: str) -> PhasorRotaryEmbedding:
     except Error as error:
         text = f"patch: the config of {where} ({kind}) is not supported by RopeSpec.from_hf: {error}"
         raise refusal("unsupported", text) from error
-    probe = copy.deepcopy(original)
+    probe = _on_the_cpu(original)
+    kept = {tensor.device for tensor in (*original.parameters(), *original.buffers())}
     takes_type = "layer_type" in inspect.signature(type(original).forward).parameters
     form: Form = "halves"
     dtype: torch.dtype | None = None
@@ -160,7 +161,7 @@ def _replacement(original: nn.Module, where: str) -> PhasorRotaryEmbedding:
         try:
             with torch.no_grad():
                 theirs = probe(torch.zeros(1, dtype=torch.float32), positions, **keywords)
-                kept = probe(torch.zeros(1, dtype=torch.bfloat16), positions, **keywords)
+                narrow = probe(torch.zeros(1, dtype=torch.bfloat16), positions, **keywords)
         except Exception as error:
             text = f"patch: {where} ({kind}) fails for positions of the shape {list(positions.shape)}: {error!r}"
             raise refusal("unsupported", text) from error
@@ -172,8 +173,16 @@ def _replacement(original: nn.Module, where: str) -> PhasorRotaryEmbedding:
                 f"patch: the config of {where} ({kind}) has no mrope_section, but its module reads three rows",
             )
         form = _form_of(theirs, ours, positions, layer_type, tolerance, f"{where} ({kind})")
-        dtype = None if kept[0].dtype == torch.bfloat16 else torch.float32
-    return PhasorRotaryEmbedding(config, form=form, dtype=dtype)
+        dtype = None if narrow[0].dtype == torch.bfloat16 else torch.float32
+    return PhasorRotaryEmbedding(config, kept.pop() if len(kept) == 1 else None, form=form, dtype=dtype)
+
+
+def _on_the_cpu(original: nn.Module) -> nn.Module:
+    """A copy on the CPU; a module on meta, which has no numbers yet, is made again from its config."""
+    if not any(tensor.is_meta for tensor in (*original.parameters(), *original.buffers())):
+        return copy.deepcopy(original).cpu()
+    with torch.device("cpu"):
+        return type(original)(config=original.config)
 
 
 @torch.no_grad()

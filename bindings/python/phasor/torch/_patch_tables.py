@@ -39,7 +39,7 @@ def table_swaps(model: nn.Module, rotary: list[str]) -> list[tuple[nn.Module, st
         _compare(table, exact, where)
         rotary.append(path)
         if buffer is not None:
-            swaps.append((module, _BUFFER, exact.to(table.dtype)))
+            swaps.append((module, _BUFFER, exact.to(table.device, table.dtype)))
     return swaps
 
 
@@ -54,7 +54,7 @@ def _exact(model: nn.Module, positions: int, where: str) -> Tensor:
     except (Error, TypeError) as error:
         text = f"patch: the config of {where} is not supported by RopeSpec.from_hf: {error}"
         raise refusal("unsupported", text) from error
-    cos, sin = cos_sin_op(torch.arange(positions), None, spec_text(spec), "pairs", torch.float32)
+    cos, sin = cos_sin_op(torch.arange(positions, device="cpu"), None, spec_text(spec), "pairs", torch.float32)
     return torch.cat((sin, cos), dim=-1)
 
 
@@ -62,7 +62,9 @@ def _compare(table: Tensor, exact: Tensor, where: str) -> None:
     if exact.shape != table.shape:
         got = f"{list(table.shape)}; the config gives {list(exact.shape)}"
         raise refusal("unsupported", f"patch: {where} must have a row of sin and cos for each position, got {got}")
-    differences = (exact - table.detach().float())[:PROBED].abs()
+    if table.is_meta:
+        raise refusal("unsupported", f"patch: {where} is on meta and cannot be compared: load the model first")
+    differences = (exact[:PROBED] - table[:PROBED].detach().float().cpu()).abs()
     difference = float(differences.max()) if differences.numel() else 0.0
     if not difference <= max(TOLERANCE, torch.finfo(table.dtype).eps):
         raise refusal(

@@ -23,6 +23,7 @@ from ._common import (
     folded,
     needs_grad,
     refusal,
+    require_dense,
     require_no_grad,
     require_readable,
     spec_of,
@@ -31,7 +32,9 @@ from ._common import (
     transformed,
     without,
 )
-from ._rotation_ops import cos_sin_op, rotate_op
+from ._device import by_torch
+from ._device_rotate import rotate_by_torch
+from ._rotation_ops import cos_sin_from_op, cos_sin_op, rotate_op
 
 if TYPE_CHECKING:
     from .._core import Angles, Order
@@ -62,7 +65,7 @@ def rotate(
     x [batch, tokens, heads, head_dim] or [tokens, heads, head_dim]; order="heads_first" swaps tokens and heads;
     bfloat16, float16, float32 or float64. positions: None (0, 1, ...), an int (that offset), or a tensor of integers
     or floats [tokens], [batch, tokens] or [axes, batch, tokens]; positions have no gradient.
-    Keeps one graph under torch.compile (op phasor::rotate). CPU tensors only.
+    Keeps one graph under torch.compile: op phasor::rotate on the CPU, torch's own operations on another device.
     """
     choices: Choices = {
         "inverse": inverse,
@@ -76,6 +79,9 @@ def rotate(
     rows = _rows_of(positions)
     if rows is not None and needs_grad(rows):
         require_no_grad("rotate", positions=rows)
+    if by_torch(x):
+        del choices["role"], choices["threads"]
+        return rotate_by_torch("rotate", {role: x}, spec, positions, choices)[0]
     if direct(x, rows):
         if needs_grad(x):
             return applied(_Rotate, x, positions, spec, choices)
@@ -186,6 +192,10 @@ def rotate_qk(
     choices: Choices = {"inverse": inverse, "transpose": transpose, "context": context}
     choices |= {"order": order, "angles": angles, "threads": threads}
     rows = _rows_of(positions)
+    if by_torch(q, k):
+        if rows is not None:
+            require_no_grad("rotate_qk", positions=rows)
+        return rotate_by_torch("rotate_qk", {"query": q, "key": k}, spec, positions, choices)  # type: ignore[return-value]
     if not direct(q, k, rows) or needs_grad(q, k, rows):
         return rotate(q, spec, positions, role="query", **choices), rotate(k, spec, positions, role="key", **choices)
     return _core.rotate_qk(detached(q), detached(k), spec, positions if rows is None else detached(rows), **choices)
@@ -198,17 +208,24 @@ def cos_sin(
     context: int | None = None,
     dtype: torch.dtype = torch.float32,
     angles: Angles = "exact",
+    device: torch.device | str | None = None,
 ) -> tuple[Tensor, Tensor]:
     """cos and sin times the amplitude, [..., pairs] each, for positions [...], or [axes, ...] if the spec has axes.
 
     An int n means the positions 0 .. n - 1. dtype: any floating-point type; cos and sin are computed in float64 and
-    rounded. Keeps one graph under torch.compile (op phasor::cos_sin). Positions have no gradient.
+    rounded. device: where the result is; None: with the positions. Keeps one graph under torch.compile (ops
+    phasor::cos_sin and phasor::cos_sin_from). Positions have no gradient.
     """
-    rows = torch.arange(positions) if isinstance(positions, int) else positions
-    require_readable("cos_sin", positions=rows)
-    require_no_grad("cos_sin", positions=rows)
+    place = None if device is None else torch.device(device)
+    if isinstance(positions, int):
+        if place is not None and place.type != "cpu":
+            return cos_sin_from_op(0, positions, context, spec_text(spec), dtype, place, angles, "")
+        positions = torch.arange(positions)
+    require_dense("cos_sin", positions=positions)
+    require_no_grad("cos_sin", positions=positions)
     at = None if context is None else torch.tensor(context)
-    return cos_sin_op(rows, at, spec_text(spec), "pairs", dtype, angles)
+    cos, sin = cos_sin_op(positions, at, spec_text(spec), "pairs", dtype, angles)
+    return (cos, sin) if place is None else (cos.to(place), sin.to(place))
 
 
 __all__ = ["cos_sin", "rotate", "rotate_qk"]

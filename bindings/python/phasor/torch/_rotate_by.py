@@ -10,6 +10,8 @@ from torch.autograd import Function
 
 from .. import _core
 from ._common import applied, detached, direct, folded, needs_grad, require_readable, spread, transformed, without
+from ._device import by_torch
+from ._device_rotate import turned
 from ._rotation_ops import rotate_by_op
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ def rotate_by(
     """
     if cos.dim() == 3 and cos.shape[0] == 1:
         cos, sin = cos.squeeze(0), sin.squeeze(0)
+    if by_torch(x, cos, sin):
+        return turned("rotate_by", x, cos, sin, layout, transpose, rotary_offset, order)
     if not direct(x, cos, sin):
         if transformed():
             return applied(_TransformedRotateBy, x, cos, sin, layout, transpose, rotary_offset, order, threads)
@@ -175,7 +179,7 @@ def rotate_by_(
     x: Tensor, cos: Tensor, sin: Tensor, *, layout: Layout, order: Order = "tokens_first", threads: int = 0
 ) -> Tensor:
     """rotate_by() written to x, as write() does; without a copy if no gradient is needed."""
-    if not direct(x, cos, sin) or needs_grad(x, cos, sin) or x.stride(-1) != 1:
+    if by_torch(x, cos, sin) or not direct(x, cos, sin) or needs_grad(x, cos, sin) or x.stride(-1) != 1:
         # cos and sin need the numbers that x had.
         source = x.clone() if needs_grad(cos, sin) else x
         return write(x, rotate_by(source, cos, sin, layout=layout, order=order, threads=threads))

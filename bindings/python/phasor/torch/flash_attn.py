@@ -1,4 +1,4 @@
-"""flash-attn's rotary functions and module, under their names, on the CPU.
+"""flash-attn's rotary functions and module, under their names, on the CPU and on any device of torch.
 
 What is rotated in place may require grad: use the result, which has the gradient. (A leaf, and a view that came
 from chunk or unbind, cannot have it themselves.)
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from ._device import by_torch
 from ._common import exact_or_own, needs_grad, refusal, require_readable, shape_text
 from ._rotate_by import rotate_by, rotate_by_, write
 
@@ -34,8 +35,10 @@ def apply_rotary_emb(
     max_seqlen; cos, sin [rows, rotary_dim / 2]. Sequence b starts at row seqlen_offsets (an int, or [batch] integers).
     inplace writes x and returns it, or an alias of it that has the gradient; with gradients that costs one copy.
     Raises Error for positions after the last row of cos; the original does not rotate them if offsets are a tensor.
+    The values of tensors on another device than the CPU are not read: there torch's gather meets a row that is missing.
     """
-    require_readable("apply_rotary_emb", x=x, cos=cos, sin=sin)
+    if not by_torch(x, cos, sin):
+        require_readable("apply_rotary_emb", x=x, cos=cos, sin=sin)
     _check("apply_rotary_emb", x, cos, sin, 3 if cu_seqlens is not None else 4)
     if cu_seqlens is None:
         cos, sin = _rows(cos, sin, x.shape[0], x.shape[1], seqlen_offsets)
@@ -125,7 +128,7 @@ def _check(where: str, x: Tensor, cos: Tensor, sin: Tensor, rank: int) -> None:
 def _rows(cos: Tensor, sin: Tensor, batch: int, tokens: int, seqlen_offsets: int | Tensor) -> tuple[Tensor, Tensor]:
     if isinstance(seqlen_offsets, Tensor):
         _check_offsets(seqlen_offsets, batch)
-        rows = seqlen_offsets[:, None] + torch.arange(tokens)
+        rows = seqlen_offsets[:, None] + torch.arange(tokens, device=cos.device)
         _check_rows(rows, cos)
         return cos[rows], sin[rows]
     last = seqlen_offsets + tokens
@@ -148,7 +151,7 @@ def _packed_rows(
 ) -> tuple[Tensor, Tensor]:
     if max_seqlen is None:
         raise refusal("invalid_argument", "apply_rotary_emb: max_seqlen is missing: cu_seqlens needs it")
-    if not torch.compiler.is_compiling():
+    if not torch.compiler.is_compiling() and cu_seqlens.is_cpu:
         ends = cu_seqlens.tolist()
         if len(ends) < 2 or ends[0] != 0 or ends[-1] != total or sorted(ends) != ends:
             raise refusal(
@@ -161,7 +164,7 @@ def _packed_rows(
                 "out_of_range",
                 f"apply_rotary_emb: max_seqlen must be at least {longest}, the longest sequence, got {max_seqlen}",
             )
-    tokens = torch.arange(total)
+    tokens = torch.arange(total, device=cu_seqlens.device)
     sequence = torch.bucketize(tokens, cu_seqlens[1:].to(torch.int64), right=True)
     rows = tokens - cu_seqlens[sequence]
     if isinstance(seqlen_offsets, Tensor):
@@ -183,7 +186,7 @@ def _check_offsets(seqlen_offsets: Tensor, batch: int) -> None:
 
 
 def _check_rows(rows: Tensor, cos: Tensor) -> None:
-    if torch.compiler.is_compiling() or rows.numel() == 0:
+    if torch.compiler.is_compiling() or not rows.is_cpu or rows.numel() == 0:
         return
     first, last = (int(end) for end in torch.aminmax(rows))
     if first < 0 or last >= cos.shape[0]:
@@ -223,20 +226,18 @@ class RotaryEmbedding(nn.Module):
     ) -> None:
         super().__init__()
         device = device if isinstance(pos_idx_in_fp32, bool) else pos_idx_in_fp32
-        if device is not None and torch.device(device).type != "cpu":
-            raise refusal("unsupported", f"RotaryEmbedding: device must be the CPU, got {device}")
         if dim <= 0 or dim % 2 != 0:
             raise refusal("invalid_argument", f"RotaryEmbedding: dim must be even and above 0, got {dim}")
         self.dim = dim
         self.base = float(base)
         self.interleaved = interleaved
         self.scale_base = scale_base
-        even = torch.arange(0, dim, 2, dtype=torch.float64)
+        even = torch.arange(0, dim, 2, dtype=torch.float64, device="cpu")
         # Plain attributes: model.half() must not round them.
         self._exact = self.base ** (-even / dim)
         self._exact_scale = (even + 0.4 * dim) / (1.4 * dim)
-        self.register_buffer("inv_freq", self._exact.to(torch.float32), persistent=False)
-        scale = None if scale_base is None else self._exact_scale.to(torch.float32)
+        self.register_buffer("inv_freq", self._exact.to(device, torch.float32), persistent=False)
+        scale = None if scale_base is None else self._exact_scale.to(device, torch.float32)
         self.register_buffer("scale", scale, persistent=False)
         self._seq_len_cached = 0
         self._made_of: tuple[object, ...] = ()
@@ -293,17 +294,17 @@ class RotaryEmbedding(nn.Module):
         if needed is None:
             tokens = qkv.shape[1] if cu_seqlens is None else int(cu_seqlens.diff().max())
             needed = tokens + int(seqlen_offset.max() if isinstance(seqlen_offset, Tensor) else seqlen_offset)
-        self._update_cos_sin_cache(needed, qkv.dtype)
+        self._update_cos_sin_cache(needed, qkv.dtype, qkv.device)
         assert self._cos_cached is not None and self._sin_cached is not None
         return self._cos_cached, self._sin_cached, self._cos_k_cached, self._sin_k_cached
 
     @torch.no_grad()
-    def _update_cos_sin_cache(self, seqlen: int, dtype: torch.dtype) -> None:
+    def _update_cos_sin_cache(self, seqlen: int, dtype: torch.dtype, device: torch.device | None = None) -> None:
         of_inference = self._cos_cached is not None and self._cos_cached.is_inference() and self.training
-        made_of = (_state(self.inv_freq), _state(self.scale), self.scale_base, dtype)
+        made_of = (_state(self.inv_freq), _state(self.scale), self.scale_base, dtype, device)
         if seqlen <= self._seq_len_cached and made_of == self._made_of and not of_inference:
             return
-        positions = torch.arange(seqlen, dtype=torch.float64)
+        positions = torch.arange(seqlen, dtype=torch.float64, device="cpu")
         angles = positions[:, None] * exact_or_own(self._exact, self.inv_freq)
         cos, sin = angles.cos(), angles.sin()
         self._cos_k_cached = self._sin_k_cached = None
@@ -311,9 +312,9 @@ class RotaryEmbedding(nn.Module):
             growth = exact_or_own(self._exact_scale, self.scale) ** (
                 (positions - seqlen // 2) / self.scale_base
             ).unsqueeze(-1)
-            self._cos_k_cached, self._sin_k_cached = (cos / growth).to(dtype), (sin / growth).to(dtype)
+            self._cos_k_cached, self._sin_k_cached = (cos / growth).to(device, dtype), (sin / growth).to(device, dtype)
             cos, sin = cos * growth, sin * growth
-        self._cos_cached, self._sin_cached = cos.to(dtype), sin.to(dtype)
+        self._cos_cached, self._sin_cached = cos.to(device, dtype), sin.to(device, dtype)
         self._seq_len_cached, self._made_of = seqlen, made_of
 
 

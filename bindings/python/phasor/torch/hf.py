@@ -88,7 +88,7 @@ class PhasorRotaryEmbedding(nn.Module):
     """The rotary module of a transformers model: forward(x, position_ids) -> (cos, sin), from exact angles.
 
     config is a transformers config, a config dictionary, or a RopeSpec; layer_type chooses among layers that differ
-    (Gemma 3), and without it forward() takes it. cos and sin are [batch, tokens, rotary_dim] in x's dtype (or in
+    (Gemma 3), and without it forward() takes it. cos and sin are [batch, tokens, rotary_dim] on x's device in its dtype (or in
     `dtype`), each pair's number twice as `form` says. position_ids [batch, tokens], or [3, batch, tokens] for M-RoPE.
 
     Frequencies that depend on the length follow transformers: dynamic scaling grows with the longest sequence
@@ -109,8 +109,6 @@ class PhasorRotaryEmbedding(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if device is not None and torch.device(device).type != "cpu":
-            raise refusal("unsupported", f"PhasorRotaryEmbedding: device must be the CPU, got {device}")
         self.config = config
         self.layer_type = layer_type
         self.form: Form = form
@@ -120,8 +118,9 @@ class PhasorRotaryEmbedding(nn.Module):
             rule = _rule_of(_spec_of_config(config, name))
             self._rules[name] = rule
             if rule.growth == "dynamic":
-                # The longest sequence so far; not part of a checkpoint.
-                grown = torch.tensor(rule.trained_length, dtype=torch.int64)
+                # The longest sequence so far; not part of a checkpoint, so that it must not begin on meta.
+                place = torch.device("cpu" if device is None else device)
+                grown = torch.tensor(rule.trained_length, dtype=torch.int64, device="cpu" if place.type == "meta" else place)
                 self.register_buffer(_grown_name(name), grown, persistent=False)
 
     @property
@@ -164,13 +163,14 @@ class PhasorRotaryEmbedding(nn.Module):
         context = None if rule.growth == "none" else self._context(name, rule, position_ids)
         dtype = x.dtype if self.dtype is None else self.dtype
         cos, sin = cos_sin_op(position_ids, context, rule.text, self.form, dtype)
-        return cos, sin
+        return (cos, sin) if cos.device == x.device else (cos.to(x.device), sin.to(x.device))
 
     def _context(self, name: str | None, rule: _Rule, position_ids: Tensor) -> Tensor:
         length = (position_ids.max() + 1).to(torch.int64)
         if rule.growth == "length":
             return length
         grown: Tensor = getattr(self, _grown_name(name))
+        length = length.to(grown.device)
         trained = torch.full_like(grown, rule.trained_length)
         grown.copy_(torch.where(length < trained, trained, torch.maximum(grown, length)))
         return grown.clone()

@@ -157,7 +157,8 @@ class _Ring:
 
         def finish() -> list[Tensor]:
             for work in works:
-                work.wait()
+                if work is not None:  # torch's answer to a process outside the group
+                    work.wait()
             del out[:]  # held until it has been sent
             return received
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
+from ._device import widest
 from ._common import exact_or_own, needs_grad, refusal, shape_text
 from ._rotate_by import rotate_by
 
@@ -85,7 +86,10 @@ def _of_pairs(numbers: _Number) -> _Number | None:
     """One number per pair; None if the features of a pair differ, or if each needs its own gradient."""
     if not isinstance(numbers, Tensor) or numbers.dim() == 0 or numbers.shape[-1] == 1:
         return numbers
-    if torch.compiler.is_compiling() or needs_grad(numbers) or not torch.equal(numbers[..., ::2], numbers[..., 1::2]):
+    # On another device a comparison would wait for its result.
+    if torch.compiler.is_compiling() or not numbers.is_cpu or needs_grad(numbers):
+        return None
+    if not torch.equal(numbers[..., ::2], numbers[..., 1::2]):
         return None
     return numbers[..., ::2]
 
@@ -118,6 +122,11 @@ def apply_learned_rotations(
     if freq_ranges is not None:
         rotations = (rotations[..., None] * freq_ranges).flatten(-2)
     return apply_rotary_emb(rotations.repeat_interleave(2, dim=-1), t, start_index=start_index)
+
+
+def _grown(cos: Tensor, sin: Tensor, growth: Tensor) -> tuple[Tensor, Tensor]:
+    growth = growth.to(cos.device, torch.float64 if cos.is_cpu else cos.dtype)
+    return (cos * growth).to(cos.dtype), (sin * growth).to(sin.dtype)
 
 
 class RotaryEmbedding(nn.Module):
@@ -192,9 +201,10 @@ class RotaryEmbedding(nn.Module):
         return self.freqs.device
 
     def _frequencies(self) -> Tensor:
-        """float64: the exact ones while `freqs` holds them rounded, else those that were trained or loaded."""
+        """float64: the exact ones while `freqs` holds them rounded, else those that were trained or loaded; on the CPU.
+        If they are learned: on their device, in its widest type."""
         if self.learned_freq:
-            return self.freqs.to(torch.float64)
+            return self.freqs.to(widest(self.freqs.device))
         return exact_or_own(self._exact, self.freqs)
 
     def get_seq_pos(
@@ -213,17 +223,21 @@ class RotaryEmbedding(nn.Module):
 
         seq_len and offset say which cached rows the original may take instead; the angles are those of t here.
         """
-        angles = t.to(torch.float64)[..., None] * self._frequencies()
-        return angles.to(self.freqs.dtype).repeat_interleave(2, dim=-1)
+        angles = self._angles(t)
+        return angles.to(self.freqs.device, self.freqs.dtype).repeat_interleave(2, dim=-1)
+
+    def _angles(self, t: Tensor) -> Tensor:
+        frequencies = self._frequencies()
+        return t.to(frequencies.device, frequencies.dtype)[..., None] * frequencies
 
     def get_scale(self, t: Tensor, seq_len: int | None = None, offset: int = 0) -> Tensor:
         """xPos: the growth of queries at positions t [tokens], centred at half their number: [tokens, dim]."""
-        return self._growth(t).to(self.scale.dtype).repeat_interleave(2, dim=-1)
+        return self._growth(t).to(self.scale.device, self.scale.dtype).repeat_interleave(2, dim=-1)
 
     def _growth(self, t: Tensor) -> Tensor:
         if not self.use_xpos:
             raise refusal("invalid_argument", "get_scale: needs use_xpos=True, got use_xpos=False")
-        power = (t.to(torch.float64) - len(t) // 2) / self.scale_base
+        power = (t.to("cpu", torch.float64) - len(t) // 2) / self.scale_base
         return self._exact_scale ** power[:, None]
 
     def get_axial_freqs(self, *dims: int, offsets: tuple[float, ...] | Tensor | None = None) -> Tensor:
@@ -260,10 +274,10 @@ class RotaryEmbedding(nn.Module):
             )
         seq_dim = self._seq_dim(t, seq_dim)
         if isinstance(scale, Tensor):
-            angles = self.get_seq_pos(t.shape[seq_dim], offset=offset)[:, None] * self._frequencies()
-            angles = angles.repeat_interleave(2, dim=-1)
+            angles = self._angles(self.get_seq_pos(t.shape[seq_dim], offset=offset)).repeat_interleave(2, dim=-1)
+            angles = angles.to(t.device, torch.float64 if t.dtype == torch.float64 else widest(t.device))
             return apply_rotary_emb(angles if seq_dim == -2 else angles[:, None], t, scale=scale, seq_dim=seq_dim)
-        cos, sin = self._cos_sin(t.shape[seq_dim], offset, t.dtype)
+        cos, sin = self._cos_sin(t.shape[seq_dim], offset, t)
         if scale is not None:
             cos, sin = cos * scale, sin * scale
         return self._rotate(t, cos, sin, seq_dim)
@@ -282,13 +296,12 @@ class RotaryEmbedding(nn.Module):
                 "shape_mismatch",
                 f"rotate_queries_with_cached_keys: keys must be at least as many as queries, got {keys} and {queries}",
             )
-        cos_q, sin_q = self._cos_sin(queries, keys - queries + offset, q.dtype)
-        cos_k, sin_k = self._cos_sin(keys, 0, k.dtype)
+        cos_q, sin_q = self._cos_sin(queries, keys - queries + offset, q)
+        cos_k, sin_k = self._cos_sin(keys, 0, k)
         if self.use_xpos:
             positions = self.get_seq_pos(keys)
-            grow_q, grow_k = self._growth(positions[keys - queries :]), self._growth(positions)
-            cos_q, sin_q = (cos_q * grow_q).to(cos_q.dtype), (sin_q * grow_q).to(sin_q.dtype)
-            cos_k, sin_k = (cos_k / grow_k).to(cos_k.dtype), (sin_k / grow_k).to(sin_k.dtype)
+            cos_q, sin_q = _grown(cos_q, sin_q, self._growth(positions[keys - queries :]))
+            cos_k, sin_k = _grown(cos_k, sin_k, 1 / self._growth(positions))
         return self._rotate(q, cos_q, sin_q, q_dim), self._rotate(k, cos_k, sin_k, k_dim)
 
     def rotate_queries_and_keys(self, q: Tensor, k: Tensor, seq_dim: int | None = None) -> tuple[Tensor, Tensor]:
@@ -296,11 +309,8 @@ class RotaryEmbedding(nn.Module):
         q_dim, k_dim = self._seq_dim(q, seq_dim), self._seq_dim(k, seq_dim)
         tokens = q.shape[q_dim]
         grow = self._growth(self.get_seq_pos(tokens))
-        cos, sin = self._cos_sin(tokens, 0, q.dtype)
-        return (
-            self._rotate(q, (cos * grow).to(cos.dtype), (sin * grow).to(sin.dtype), q_dim),
-            self._rotate(k, (cos / grow).to(cos.dtype), (sin / grow).to(sin.dtype), k_dim),
-        )
+        rows = self._cos_sin(tokens, 0, q)
+        return self._rotate(q, *_grown(*rows, grow), q_dim), self._rotate(k, *_grown(*rows, 1 / grow), k_dim)
 
     def _seq_dim(self, t: Tensor, seq_dim: int | None) -> int:
         chosen = self.default_seq_dim if seq_dim is None else seq_dim
@@ -328,21 +338,21 @@ class RotaryEmbedding(nn.Module):
             rotated = rotate_by(x, cos, sin, layout="interleaved")
         return rotated if t.dim() == 4 else rotated.reshape(t.shape)
 
-    def _cos_sin(self, tokens: int, offset: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """cos and sin [tokens, pairs] of positions offset .., float32 (float64 for float64)."""
-        wide = torch.float64 if dtype == torch.float64 else torch.float32
+    def _cos_sin(self, tokens: int, offset: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and sin [tokens, pairs] of positions offset .., float32 (float64 for float64), on the device of `like`."""
+        wide, device = torch.float64 if like.dtype == torch.float64 else torch.float32, like.device
         end = offset + tokens
         may_cache = self.cache_if_possible and not self.learned_freq and 0 <= offset and end <= self.cache_max_seq_len
         if not may_cache or torch.compiler.is_compiling():
-            angles = self.get_seq_pos(tokens, offset=offset)[:, None] * self._frequencies()
-            return angles.cos().to(wide), angles.sin().to(wide)
+            angles = self._angles(self.get_seq_pos(tokens, offset=offset))
+            return angles.cos().to(device, wide), angles.sin().to(device, wide)
         # A parameter that was trained, loaded or cast since is another one, or has another version.
-        key = (id(self.freqs), self.freqs._version, self.freqs.dtype, self.interpolate_factor, wide)
+        key = (id(self.freqs), self.freqs._version, self.freqs.dtype, self.interpolate_factor, wide, device)
         if self._cached is None or self._cached[0] != key or self._cached[1].shape[0] < end:
             rows = min(max(64, 1 << (end - 1).bit_length()), self.cache_max_seq_len)
             with torch.no_grad():
-                angles = self.get_seq_pos(rows)[:, None] * self._frequencies()
-                self._cached = (key, angles.cos().to(wide), angles.sin().to(wide))
+                angles = self._angles(self.get_seq_pos(rows))
+                self._cached = (key, angles.cos().to(device, wide), angles.sin().to(device, wide))
         return self._cached[1].narrow(0, offset, tokens), self._cached[2].narrow(0, offset, tokens)
 
 
