@@ -131,9 +131,7 @@ lab::Experiment experiment_named(const std::string& name) {
     refuse(message("no experiment and no file is called \"", name, "\"",
                    core::did_you_mean(name, names), "; `phasor lab list` shows all"));
   }
-  // mpirun gives the standard input to rank 0.
-  std::string text = name == "-" && !is_first_rank() ? "" : read_text_or_stdin(name);
-  if (name == "-" && ranks() != nullptr) ranks()->broadcast(text);
+  const std::string text = read_text_or_stdin(name);
   try {
     return lab::parse_experiment(text);
   } catch (const Error& error) {
