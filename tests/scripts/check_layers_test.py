@@ -125,7 +125,9 @@ class CheckLayers(unittest.TestCase):
         self.expect_fine("tests/config/x.cpp", '#include "phasor/io/a.hpp"\n#include "support/helper.hpp"\n')
         self.expect_one("tests/io/x.cpp", '#include "phasor/config/a.hpp"\n', "io must")
         self.write("tests/io/x.cpp", "")
-        self.expect_one("tests/config/x.cpp", '#include "core/helper.hpp"\n', "config must")
+        self.expect_fine("tests/config/x.cpp", '#include "core/helper.hpp"\n')
+        self.write("tests/config/helper.hpp", "")
+        self.expect_one("tests/core/x.cpp", '#include "config/helper.hpp"\n', "core must")
 
     def test_every_folder_of_kernels_is_one(self):
         self.write("include/phasor/core/internal/kernels/k.hpp", "")

@@ -129,8 +129,8 @@ class Communicator {
 
  private:
   friend class Transfer;
-  // Answers ranks that ask whether this one is there. Throws what another rank has announced.
-  void check_stopped();
+  // Answers ranks that ask whether this one is there. Whether another rank has announced that it stops.
+  [[nodiscard]] bool hears_stop();
   // The ranks that do not answer within half a second, as text: they are gone, stopped, or compute.
   [[nodiscard]] std::string silent_ranks();
   [[nodiscard]] std::optional<int> waiting(int tag);  // from which rank a small message is there

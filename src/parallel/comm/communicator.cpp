@@ -15,6 +15,8 @@ using Clock = std::chrono::steady_clock;
 
 // Of the communicator of notices: why a rank stops; a question whether a rank is there, and its answer.
 constexpr int kNoticeTag = 0, kPingTag = 1, kPongTag = 2;
+// A rank may have stopped after it did its part of what this one waits for: that may still arrive.
+constexpr std::chrono::milliseconds kLastMessages{300};
 // One message of MPI counts its elements in an int.
 constexpr std::size_t kPartBytes = std::size_t{1} << 30;
 
@@ -99,12 +101,16 @@ void Transfer::poll() {
 void Transfer::wait(std::string_view what) {
   if (requests_.empty()) return;
   const Clock::time_point start = Clock::now();
-  Clock::time_point next_look = start;
+  Clock::time_point next_look = start, stop = start;
   Pause pause;
   for (poll(); !requests_.empty(); poll()) {
     const Clock::time_point now = Clock::now();
     if (now >= next_look) {
-      owner_->check_stopped();
+      if (!owner_->hears_stop()) {
+        stop = now;
+      } else if (now - stop > kLastMessages) {
+        refuse(ErrorCode::io, owner_->stopped_);
+      }
       next_look = now + std::chrono::milliseconds(10);
     }
     if (now - start > owner_->options_.patience) {
@@ -287,21 +293,20 @@ void Communicator::announce_stop(std::string_view reason) noexcept {
   }
 }
 
-void Communicator::check_stopped() {
-  if (stopped_.empty()) {
-    if (const std::optional<int> from = waiting(kPingTag)) {
-      char nothing = 0;
-      receive(&nothing, 1, *from, kPingTag);
-      send_now(&nothing_, 1, *from, kPongTag);
-    }
-    const std::optional<int> from = waiting(kNoticeTag);
-    if (!from) return;
-    char notice[kNoticeBytes] = {};
-    receive(notice, kNoticeBytes, *from, kNoticeTag);
-    notice[kNoticeBytes - 1] = '\0';
-    stopped_ = message("rank ", *from, " stopped: ", notice);
+bool Communicator::hears_stop() {
+  if (!stopped_.empty()) return true;
+  if (const std::optional<int> from = waiting(kPingTag)) {
+    char nothing = 0;
+    receive(&nothing, 1, *from, kPingTag);
+    send_now(&nothing_, 1, *from, kPongTag);
   }
-  refuse(ErrorCode::io, stopped_);
+  const std::optional<int> from = waiting(kNoticeTag);
+  if (!from) return false;
+  char notice[kNoticeBytes] = {};
+  receive(notice, kNoticeBytes, *from, kNoticeTag);
+  notice[kNoticeBytes - 1] = '\0';
+  stopped_ = message("rank ", *from, " stopped: ", notice);
+  return true;
 }
 
 std::string Communicator::silent_ranks() {
@@ -312,7 +317,7 @@ std::string Communicator::silent_ranks() {
   }
   const Clock::time_point end = Clock::now() + std::chrono::milliseconds(500);
   while (Clock::now() < end && std::ranges::find(answered, false) != answered.end()) {
-    check_stopped();
+    if (hears_stop()) refuse(ErrorCode::io, stopped_);
     if (const std::optional<int> from = waiting(kPongTag)) {
       char nothing = 0;
       receive(&nothing, 1, *from, kPongTag);
