@@ -1,5 +1,10 @@
 // phasor-mpi VERB ...: the verbs of `phasor` on several ranks, which `mpirun -n P phasor` becomes. Rank 0
 // prints and writes files; an error of any rank ends all of them with one line.
+#include <signal.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
@@ -76,12 +81,45 @@ void refuse_on_ranks(CommandLine& line, int size) {
   }
 }
 
+// MPI's own functions that start and end ranks wait without a limit: a rank that hangs there is given up by
+// a signal. Ranks do so one after the other, so that one of them prints; Open MPI then ends the others.
+extern "C" void on_alarm(int) {
+  constexpr std::string_view kLine =
+      "phasor: a rank does not answer while MPI starts or ends: PHASOR_MPI_PATIENCE is over\n";
+  // A rank that was stopped and goes on because Open MPI ends it has nothing to say.
+  const timespec moment{0, 300'000'000};
+  ::nanosleep(&moment, nullptr);
+  static_cast<void>(!::write(STDERR_FILENO, kLine.data(), kLine.size()));
+  ::_exit(exit_code::wrong);
+}
+
+void set_timer(std::chrono::milliseconds after) {
+  const std::int64_t ms = after.count();
+  const itimerval timer{{0, 0}, {ms / 1000, ms % 1000 * 1000}};
+  ::setitimer(ITIMER_REAL, &timer, nullptr);
+}
+
+void start_watch() {
+  std::chrono::milliseconds wait = parallel::CommunicatorOptions{}.patience;
+  try {
+    wait = patience();
+  } catch (const Error&) {  // said later, when ranks can agree on it
+  }
+  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  ::signal(SIGALRM, on_alarm);
+  set_timer(wait + std::chrono::seconds(rank == nullptr ? 0 : std::min(2 * std::atoi(rank), 10)));
+}
+
+void stop_watch() { set_timer(std::chrono::milliseconds(0)); }
+
 Failure failure;
 
 void keep_failure(std::string_view verb, std::string_view text) { failure.set(verb, text); }
 
 int run_on_ranks(parallel::Communicator& all, int argc, char** argv) {
   MpiRanks context(all);
+  stop_watch();
+  set_end_notice(parallel::report_ended_rank);
   if (all.size() > 1) set_ranks(&context);
   CommandLine line;
   add_every_verb(line);
@@ -103,6 +141,7 @@ int main(int argc, char** argv) {
   using namespace phasor;
   using namespace phasor::tools;
   int provided = 0;
+  start_watch();
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
   handle_signals();
   int code = exit_code::wrong;
@@ -115,18 +154,20 @@ int main(int argc, char** argv) {
       options.patience = patience();
       all = std::make_unique<parallel::Communicator>(MPI_COMM_WORLD, options);
       parallel::remember_processes(*all);
-      set_end_notice(parallel::report_ended_rank);
       code = run_on_ranks(*all, argc, argv);
     } catch (const std::bad_alloc&) {
       failure.set("", "out of memory");
     } catch (const std::exception& error) {
       failure.set("", error.what());
     }
+    stop_watch();
     code = ends.finish(failure, code, options.patience);
   } catch (const std::bad_alloc&) {
     out_of_memory("phasor");
     MPI_Abort(MPI_COMM_WORLD, exit_code::wrong);
   }
+  set_end_notice(nullptr);
+  start_watch();
   all.reset();
   MPI_Finalize();
   return code;

@@ -114,13 +114,13 @@ void Transfer::wait(std::string_view what) {
       next_look = now + std::chrono::milliseconds(10);
     }
     if (now - start > owner_->options_.patience) {
-      const std::string silent = owner_->silent_ranks();
       const int other = requests_.front().other;
+      const std::string silent = owner_->silent_ranks();
+      std::string late = other == MPI_ANY_SOURCE ? "the other ranks" : message("rank ", other);
+      // A rank may wait itself, for the one that is to blame.
+      if (!silent.empty() && silent != late) late += message("; no answer from ", silent);
       refuse(ErrorCode::io, message(what, ": rank ", owner_->rank_, " waited ",
-                                    owner_->options_.patience.count(), " ms for ",
-                                    other != MPI_ANY_SOURCE ? message("rank ", other)
-                                    : silent.empty()        ? std::string("the other ranks")
-                                                            : silent));
+                                    owner_->options_.patience.count(), " ms for ", late));
     }
     pause();
   }
