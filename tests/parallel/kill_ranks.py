@@ -50,8 +50,8 @@ def rank_processes(mpirun: int) -> dict[int, int]:
     return ranks
 
 
-def attempt(phasor: str, chance: random.Random, folder: Path) -> str:
-    """Runs one job and ends one of its ranks. Returns what is wrong, "" for nothing."""
+def attempt(phasor: str, chance: random.Random, folder: Path) -> str | None:
+    """Runs one job and ends one of its ranks. Returns what is wrong, "" for nothing; None if the job was faster."""
     ranks = chance.randint(2, 4)
     how = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP])
     writes = chance.random() < 0.5
@@ -76,7 +76,7 @@ def attempt(phasor: str, chance: random.Random, folder: Path) -> str:
         os.kill(started[victim], how)
     except (KeyError, ProcessLookupError):
         job.communicate(timeout=LIMIT)
-        return ""  # it had finished
+        return None
     begin = time.monotonic()
     try:
         _, errors = job.communicate(timeout=LIMIT)
@@ -86,7 +86,7 @@ def attempt(phasor: str, chance: random.Random, folder: Path) -> str:
             os.kill(started[rank], signal.SIGKILL)
         job.communicate()
         # Stopped after its work was done: the others have finished, and mpirun waits for its process.
-        return "" if left == [victim] else f"{name}: ranks {left} HANG after {LIMIT} s"
+        return None if left == [victim] else f"{name}: ranks {left} HANG after {LIMIT} s"
     seconds = time.monotonic() - begin
     lines = [line for line in errors.splitlines() if line.startswith("phasor: ")]
     print(f"{name}: exit {job.returncode} after {seconds:.1f} s: {'; '.join(lines) or '(no line)'}", flush=True)
@@ -110,9 +110,11 @@ def main() -> int:
     phasor, times = sys.argv[1], int(sys.argv[2])
     chance = random.Random(int(sys.argv[3]) if len(sys.argv) > 3 else 1)
     failures = []
-    for _ in range(times):
+    ended = 0
+    while ended < times:
         with tempfile.TemporaryDirectory() as folder:
             problem = attempt(phasor, chance, Path(folder))
+        ended += problem is not None
         if problem:
             failures.append(problem)
             print(f"FAIL {problem}", flush=True)
