@@ -139,6 +139,8 @@ class Communicator {
   // must stay.
   void send_now(const char* bytes, std::size_t count, int to, int tag) noexcept;
   void run(MPI_Request request, std::string_view what);
+  void reduce(void* values, std::size_t count, MPI_Datatype type, MPI_Op operation,
+              std::string_view what);
 
   MPI_Comm comm_ = MPI_COMM_NULL;     // messages
   MPI_Comm notices_ = MPI_COMM_NULL;  // why a rank stops

@@ -201,36 +201,25 @@ void Communicator::run(MPI_Request request, std::string_view what) {
   transfer.wait(what);
 }
 
+void Communicator::reduce(void* values, std::size_t count, MPI_Datatype type, MPI_Op operation,
+                          std::string_view what) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Iallreduce(MPI_IN_PLACE, values, count_of(count), type, operation, comm_, &request),
+        "MPI_Iallreduce");
+  run(request, what);
+}
+
 void Communicator::sum(std::span<float> values) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Iallreduce(MPI_IN_PLACE, values.data(), count_of(values.size()), MPI_FLOAT, MPI_SUM,
-                       comm_, &request),
-        "MPI_Iallreduce");
-  run(request, "sum over ranks");
+  reduce(values.data(), values.size(), MPI_FLOAT, MPI_SUM, "sum over ranks");
 }
-
 void Communicator::sum(std::span<double> values) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Iallreduce(MPI_IN_PLACE, values.data(), count_of(values.size()), MPI_DOUBLE, MPI_SUM,
-                       comm_, &request),
-        "MPI_Iallreduce");
-  run(request, "sum over ranks");
+  reduce(values.data(), values.size(), MPI_DOUBLE, MPI_SUM, "sum over ranks");
 }
-
 void Communicator::sum(std::span<std::int64_t> values) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Iallreduce(MPI_IN_PLACE, values.data(), count_of(values.size()), MPI_INT64_T, MPI_SUM,
-                       comm_, &request),
-        "MPI_Iallreduce");
-  run(request, "sum over ranks");
+  reduce(values.data(), values.size(), MPI_INT64_T, MPI_SUM, "sum over ranks");
 }
-
 void Communicator::max(std::span<double> values) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Iallreduce(MPI_IN_PLACE, values.data(), count_of(values.size()), MPI_DOUBLE, MPI_MAX,
-                       comm_, &request),
-        "MPI_Iallreduce");
-  run(request, "maximum over ranks");
+  reduce(values.data(), values.size(), MPI_DOUBLE, MPI_MAX, "maximum over ranks");
 }
 
 void Communicator::gather(std::span<const std::byte> mine, std::span<std::byte> all) {
