@@ -412,8 +412,9 @@ def test_another_spec_is_another_graph() -> None:
 
 def test_what_is_refused() -> None:
     x = randn(1, TOKENS, HEADS, DIM)
-    with pytest.raises(phasor.Error, match="^rotate: x .*meta$") as refused:
-        pt.rotate(x.to("meta"), SPECS["half"])
+    away = x.to("meta")
+    with pytest.raises(phasor.Error, match="^attention: q .*meta$") as refused:
+        pt.attention(away, away, away)
     assert refused.value.code == "unsupported"
     with pytest.raises(phasor.Error, match="^rotate: positions .*grad"):
         pt.rotate(x, SPECS["half"], randn(TOKENS))
