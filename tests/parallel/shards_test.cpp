@@ -17,7 +17,8 @@ using attention::AttentionOptions;
 using attention::AttentionSizes;
 using attention::Causality;
 
-constexpr std::array kShardOrders = {TokenOrder::contiguous, TokenOrder::zigzag, TokenOrder::striped};
+constexpr std::array kShardOrders = {TokenOrder::contiguous, TokenOrder::zigzag,
+                                     TokenOrder::striped};
 
 TEST(Shards, HoldEveryTokenOnce) {
   for (const TokenOrder order : kShardOrders) {

@@ -90,10 +90,10 @@ struct Run {
   // Tokens that this rank computes: all, unless the context is shared.
   TokenBlock computed;
   // Of a shared context.
-  TokenOwners* owners = nullptr;  // the sequence's or the change's; null: not shared
-  std::vector<TokenBlock> blocks;      // that ranks keep
-  bool everywhere = false;        // every rank computes all tokens
-  std::int64_t had_own = 0;       // tokens in this rank's caches before
+  TokenOwners* owners = nullptr;   // the sequence's or the change's; null: not shared
+  std::vector<TokenBlock> blocks;  // that ranks keep
+  bool everywhere = false;         // every rank computes all tokens
+  std::int64_t had_own = 0;        // tokens in this rank's caches before
 
   [[nodiscard]] std::int64_t count() const { return computed.count; }
   // Of the sequence.

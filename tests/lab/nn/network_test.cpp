@@ -83,8 +83,7 @@ class EveryNetwork : public ::testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(Lab, EveryNetwork, ::testing::ValuesIn(cases()),
                          [](const auto& tested) { return tested.param.name; });
 
-const TrainOptions kOptions{
-    .label_smoothing = 0.1, .gradient_scale = 0.25, .seed = 4, .step = 2};
+const TrainOptions kOptions{.label_smoothing = 0.1, .gradient_scale = 0.25, .seed = 4, .step = 2};
 
 // In float64: (loss(w + e) - loss(w - e)) / 2e for numbers of every parameter.
 TEST_P(EveryNetwork, GradientsAreFiniteDifferences) {
