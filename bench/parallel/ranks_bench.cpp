@@ -275,14 +275,13 @@ class RanksBench {
     found[0] = static_cast<double>(plan.bytes());
     found[1] = std::max(0.0, peak_since_reset() - before);
     found[2] = static_cast<double>(plan.bytes_sent());
-    const porting::ShardedSizes whole{
-        .tokens = sizes.keys,
-        .heads = sizes.heads,
-        .key_heads = sizes.key_heads,
-        .head_dim = sizes.head_dim,
-        .value_dim = sizes.value_dim,
-        .order = order,
-        .wire = wire == WireType::f32 ? porting::WireType::f32 : porting::WireType::bf16};
+    const porting::ShardedSizes whole{.tokens = sizes.keys,
+                                      .heads = sizes.heads,
+                                      .key_heads = sizes.key_heads,
+                                      .head_dim = sizes.head_dim,
+                                      .value_dim = sizes.value_dim,
+                                      .order = order,
+                                      .wire = wire};
     const porting::RankBytes bytes =
         porting::ring_bytes(whole, some.size())[static_cast<std::size_t>(some.rank())];
     found[3] = static_cast<double>(bytes.forward + bytes.backward);

@@ -6,6 +6,7 @@
 
 #include "phasor/attention/position_ids.hpp"
 #include "phasor/attention/softmax.hpp"
+#include "phasor/porting/shard_costs.hpp"
 
 namespace phasor::parallel {
 
@@ -47,11 +48,9 @@ class Shards {
   int ranks_;
 };
 
-// How keys, values and their gradients are written between ranks.
-enum class WireType : std::uint8_t {
-  f32,   // as they are; f64 if attention computes in f64
-  bf16,  // keys and values are rounded once, on the rank that holds them, before anyone reads them
-};
+// How keys, values and their gradients are written between ranks: f32 as they are (f64 if attention computes
+// in f64); bf16: keys and values are rounded once, on the rank that holds them, before anyone reads them.
+using porting::WireType;
 struct ParallelOptions {
   TokenOrder order = TokenOrder::contiguous;
   WireType wire = WireType::f32;
