@@ -93,33 +93,33 @@ inline float sum_of(const float* row, std::int64_t begin, std::int64_t end) {
   return sum;
 }
 
-// Lanes whose bit kStep is clear come from a, the others from b; with kOther = 1 each is the
-// neighbour across that bit. The sum of the two is one level of a reduction.
-template <int kStep, int kOther, int... Lane>
-inline Float paired_lanes(Float a, Float b, Lanes<Lane...>) {
+// Units of kUnit lanes: the even ones (kOdd = 0) or the odd ones of each block of four units (of all,
+// where a vector has two), first of a, then of b. The sum of both is one level of a reduction.
+template <int kUnit, int kOdd, int... Lane>
+inline Float every_other_unit(Float a, Float b, Lanes<Lane...>) {
+  constexpr int kBlock = kFloats < 4 * kUnit ? kFloats : 4 * kUnit;
+  constexpr int kFromEach = kBlock / kUnit / 2;
   return __builtin_shufflevector(
-      a, b, ((Lane ^ (kOther * kStep)) + ((Lane & kStep) == 0 ? 0 : kFloats))...);
+      a, b,
+      (Lane / kBlock * kBlock + (2 * (Lane % kBlock / kUnit % kFromEach) + kOdd) * kUnit +
+       Lane % kUnit + (Lane % kBlock / kUnit < kFromEach ? 0 : kFloats))...);
 }
-// sums[i] summed over its lanes, in lane i: half the shuffles of kFloats single sums.
+template <int kUnit>
+inline Float added_units(Float a, Float b) {
+  return every_other_unit<kUnit, 0>(a, b, FloatLanes{}) +
+         every_other_unit<kUnit, 1>(a, b, FloatLanes{});
+}
+// sums[i] summed over its lanes, in lane i: two shuffles for each addition.
 inline Float sums_of_lanes(Float* sums) {
   PHASOR_UNROLL
-  for (int i = 0; i < kFloats; i += 2)
-    sums[i / 2] = paired_lanes<1, 0>(sums[i], sums[i + 1], FloatLanes{}) +
-                  paired_lanes<1, 1>(sums[i], sums[i + 1], FloatLanes{});
+  for (int i = 0; i < kFloats / 2; ++i) sums[i] = added_units<1>(sums[2 * i], sums[2 * i + 1]);
   PHASOR_UNROLL
-  for (int i = 0; i < kFloats / 2; i += 2)
-    sums[i / 2] = paired_lanes<2, 0>(sums[i], sums[i + 1], FloatLanes{}) +
-                  paired_lanes<2, 1>(sums[i], sums[i + 1], FloatLanes{});
+  for (int i = 0; i < kFloats / 4; ++i) sums[i] = added_units<1>(sums[2 * i], sums[2 * i + 1]);
   if constexpr (kFloats >= 8) {
     PHASOR_UNROLL
-    for (int i = 0; i < kFloats / 4; i += 2)
-      sums[i / 2] = paired_lanes<4, 0>(sums[i], sums[i + 1], FloatLanes{}) +
-                    paired_lanes<4, 1>(sums[i], sums[i + 1], FloatLanes{});
+    for (int i = 0; i < kFloats / 8; ++i) sums[i] = added_units<4>(sums[2 * i], sums[2 * i + 1]);
   }
-  if constexpr (kFloats >= 16) {
-    sums[0] = paired_lanes<8, 0>(sums[0], sums[1], FloatLanes{}) +
-              paired_lanes<8, 1>(sums[0], sums[1], FloatLanes{});
-  }
+  if constexpr (kFloats >= 16) sums[0] = added_units<4>(sums[0], sums[1]);
   return sums[0];
 }
 
