@@ -8,24 +8,34 @@ namespace {
 // Weights below this are exact zeros: a product with subnormal numbers costs a hundred cycles.
 constexpr float kSmallestExponent = -100.0F;
 
-// 2^x for x <= 1 or so; 0 below kSmallestExponent, -infinity included; NaN stays NaN. The
-// polynomial of degree 5 on [-1/2, 1/2] is off by at most 9.2e-8 of the value.
-inline Float exp2_of(Float x) {
+// x[i] = 2^x[i] for x <= 1 or so; 0 below kSmallestExponent, -infinity included; NaN stays NaN. The
+// polynomial of degree 5 on [-1/2, 1/2] is off by at most 9.2e-8 of the value. Several vectors step
+// by step: one alone waits for each of its own results.
+template <int kCount>
+inline void exp2_of_each(Float* x) {
   const Float magic = splat(0x1.8p23F);
-  const Float shifted = x + magic;
-  const Float whole = shifted - magic;
-  const Float part = x - whole;
-  Float p = splat(1.3264727e-3F);
-  p = mul_add(p, part, splat(9.671513e-3F));
-  p = mul_add(p, part, splat(5.5507336e-2F));
-  p = mul_add(p, part, splat(2.4022242e-1F));
-  p = mul_add(p, part, splat(6.93147e-1F));
-  p = mul_add(p, part, splat(1.0F));
+  Float shifted[kCount], part[kCount], p[kCount];
+  const auto each = [](auto step) __attribute__((always_inline)) {
+    PHASOR_UNROLL
+    for (int i = 0; i < kCount; ++i) step(i);
+  };
+  each([&](int i) { shifted[i] = x[i] + magic; });
+  each([&](int i) { part[i] = x[i] - (shifted[i] - magic); });
+  each([&](int i) { p[i] = mul_add(splat(1.3264727e-3F), part[i], splat(9.671513e-3F)); });
+  each([&](int i) { p[i] = mul_add(p[i], part[i], splat(5.5507336e-2F)); });
+  each([&](int i) { p[i] = mul_add(p[i], part[i], splat(2.4022242e-1F)); });
+  each([&](int i) { p[i] = mul_add(p[i], part[i], splat(6.93147e-1F)); });
+  each([&](int i) { p[i] = mul_add(p[i], part[i], splat(1.0F)); });
   // The low bits of `shifted` are the integer; a product, not an addition to the exponent, so that
   // NaN stays NaN.
-  const Bits exponent = (reinterpret_cast<Bits>(shifted) + 127U) << 23;
-  const Float scaled = p * reinterpret_cast<Float>(exponent);
-  return x < splat(kSmallestExponent) ? Float{} : scaled;
+  each([&](int i) {
+    p[i] *= reinterpret_cast<Float>((reinterpret_cast<Bits>(shifted[i]) + 127U) << 23);
+  });
+  each([&](int i) { x[i] = x[i] < splat(kSmallestExponent) ? Float{} : p[i]; });
+}
+inline Float exp2_of(Float x) {
+  exp2_of_each<1>(&x);
+  return x;
 }
 
 // c tanh(x / c).
@@ -104,23 +114,28 @@ inline Float every_other_unit(Float a, Float b, Lanes<Lane...>) {
       (Lane / kBlock * kBlock + (2 * (Lane % kBlock / kUnit % kFromEach) + kOdd) * kUnit +
        Lane % kUnit + (Lane % kBlock / kUnit < kFromEach ? 0 : kFloats))...);
 }
-template <int kUnit>
-inline Float added_units(Float a, Float b) {
-  return every_other_unit<kUnit, 0>(a, b, FloatLanes{}) +
-         every_other_unit<kUnit, 1>(a, b, FloatLanes{});
-}
-// sums[i] summed over its lanes, in lane i: two shuffles for each addition.
-inline Float sums_of_lanes(Float* sums) {
+// x[i] joined over its lanes, in lane i: two shuffles for each join.
+template <int kUnit, int kCount, class Join>
+PHASOR_IN_PLACE void join_units(Float* x, Join join) {
   PHASOR_UNROLL
-  for (int i = 0; i < kFloats / 2; ++i) sums[i] = added_units<1>(sums[2 * i], sums[2 * i + 1]);
-  PHASOR_UNROLL
-  for (int i = 0; i < kFloats / 4; ++i) sums[i] = added_units<1>(sums[2 * i], sums[2 * i + 1]);
-  if constexpr (kFloats >= 8) {
-    PHASOR_UNROLL
-    for (int i = 0; i < kFloats / 8; ++i) sums[i] = added_units<4>(sums[2 * i], sums[2 * i + 1]);
+  for (int i = 0; i < kCount; ++i) {
+    x[i] = join(every_other_unit<kUnit, 0>(x[2 * i], x[2 * i + 1], FloatLanes{}),
+                every_other_unit<kUnit, 1>(x[2 * i], x[2 * i + 1], FloatLanes{}));
   }
-  if constexpr (kFloats >= 16) sums[0] = added_units<4>(sums[0], sums[1]);
-  return sums[0];
+}
+template <class Join>
+inline Float joined_lanes(Float* x, Join join) {
+  join_units<1, kFloats / 2>(x, join);
+  join_units<1, kFloats / 4>(x, join);
+  if constexpr (kFloats >= 8) join_units<4, kFloats / 8>(x, join);
+  if constexpr (kFloats >= 16) join_units<4, kFloats / 16>(x, join);
+  return x[0];
+}
+inline Float sums_of_lanes(Float* sums) {
+  return joined_lanes(sums, [](Float a, Float b) { return a + b; });
+}
+inline Float largest_of_lanes(Float* values) {
+  return joined_lanes(values, [](Float a, Float b) { return larger(a, b); });
 }
 
 }  // namespace
