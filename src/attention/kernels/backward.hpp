@@ -24,21 +24,29 @@ struct Tile {
   Spacing spacing;
 };
 
-// dP of a panel, written to the strip that will hold dS.
+// dP of a panel, written to the strip that will hold dS, and delta less what is still to be added to
+// each row.
 inline void weight_gradients(const Head& head, const BackwardHead& backward,
                              const BackwardScratch& scratch, const Tile& tile, const Panel& panel,
-                             float* strip) {
-  const float* const d_out = backward.d_out + (tile.query + panel.row) * head.value_stride;
+                             float* strip, float* delta) {
+  const std::int64_t query = tile.query + panel.row;
+  const float* const d_out = backward.d_out + query * head.value_stride;
   const float* add = nullptr;
   std::int64_t add_row = 0;
+  for (std::int64_t r = 0; r < kRows; ++r) delta[r] = backward.delta[query + r];
   if (head.value_rows.count != 0) {
-    float* const terms = scratch.block.terms + kStripPad;
-    any_relative_terms(head, head.value_rows,
-                       {d_out, head.value_stride, head.value_dim,
-                        backward.value_far + (tile.query + panel.row) * 2},
-                       tile.query + panel.row, panel, terms);
-    add = terms + panel.begin;
-    add_row = kStripRow;
+    const float* const far = backward.value_far + query * 2;
+    const Near near = near_columns(head.value_rows, panel);
+    const bool left = all_left(near, panel);
+    if (panel.spacing.even && (left || all_right(near, panel))) {
+      for (std::int64_t r = 0; r < kRows; ++r) delta[r] -= far[r * 2 + (left ? 0 : 1)];
+    } else {
+      float* const terms = scratch.block.terms + kStripPad;
+      any_relative_terms(head, head.value_rows, {d_out, head.value_stride, head.value_dim, far},
+                         query, panel, terms);
+      add = terms + panel.begin;
+      add_row = kStripRow;
+    }
   }
   const Product p{d_out,
                   head.value_stride,
@@ -55,7 +63,8 @@ inline void weight_gradients(const Head& head, const BackwardHead& backward,
 
 // P = 2^(s - log_sum) and dS = P (dP - delta), times the slope of the soft cap.
 inline void score_gradients(const Head& head, const BackwardHead& backward, const Tile& tile,
-                            const Panel& panel, const float* shift, const float* slopes) {
+                            const Panel& panel, const float* shift, const float* deltas,
+                            const float* slopes) {
   const std::int64_t end = panel.begin + rounded_up(panel.end - panel.begin, kFloats);
   for (std::int64_t r = 0; r < kRows; ++r) {
     float* const weights = tile.weights + (panel.row + r) * kStripRow;
@@ -71,7 +80,7 @@ inline void score_gradients(const Head& head, const BackwardHead& backward, cons
     }
     const std::int64_t query = tile.query + panel.row + r;
     const Float base = splat(backward.log_sum[query] - shift[r]);
-    const Float delta = splat(backward.delta[query]);
+    const Float delta = splat(deltas[r]);
     for (std::int64_t t = panel.begin; t < end; t += kFloats) {
       const Float score = load<Float>(weights + t);
       const Float weight = exp2_of(score - base);
@@ -329,7 +338,7 @@ inline void backward_tile(const Head& head, const BackwardHead& backward,
   BlockScratch own = scratch.block;
   own.far = backward.query_far == nullptr ? nullptr : backward.query_far + tile.query * 2;
   float* const slopes = scratch.block.strip + kStripPad;
-  float shift[kRows];
+  float shift[kRows], delta[kRows];
   tile.first = kBlockRows;
   tile.last = 0;
   for (std::int64_t row = 0; row < kBlockRows; row += kRows) {
@@ -348,8 +357,8 @@ inline void backward_tile(const Head& head, const BackwardHead& backward,
     float* const d_strip = tile.d_scores + row * kStripRow;
     score_panel<kPlain>(head, block, taps, own, panel, tile.weights + row * kStripRow, shift,
                         slopes);
-    weight_gradients(head, backward, scratch, tile, panel, d_strip);
-    score_gradients(head, backward, tile, panel, shift, slopes);
+    weight_gradients(head, backward, scratch, tile, panel, d_strip, delta);
+    score_gradients(head, backward, tile, panel, shift, delta, slopes);
     query_gradients(head, backward, tile, panel);
     if (backward.d_bias != nullptr) bias_gradients(head, backward, tile, panel);
     if (tile.spacing.even) {
@@ -405,10 +414,8 @@ void backward_head_of(const Head& head, const BackwardHead& backward,
         continue;
       }
       if (head.is_cancelled()) return;
-      if (head.key_rows.count != 0 && tile.spacing.even) {
-        const Block block{query, count, nullptr, nullptr, nullptr};
-        fill_band(head, block, scratch.block, key, key + tile.keys, tile.spacing);
-      }
+      if (head.key_rows.count != 0 && meets_key_rows(head, count, tile.spacing))
+        fill_key_terms(head, count, scratch.block, key, tile.spacing);
       backward_tile<kPlain>(head, backward, scratch, tile, count);
     }
   }

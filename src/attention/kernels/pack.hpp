@@ -36,8 +36,15 @@ inline Float read_part(const typename Type::Element* at, std::int64_t count) {
 template <class Type>
 void read_rows_of(const Rows& rows, std::int64_t count, std::int64_t dim, float* out,
                   std::int64_t out_stride) {
+  // Rows of one head are far apart where tokens come first: the CPU does not fetch them ahead.
+  constexpr std::int64_t kAhead = 12;
+  constexpr std::int64_t kLine = 64 / sizeof(typename Type::Element);
   for (std::int64_t r = 0; r < count; ++r) {
     const auto* in = static_cast<const typename Type::Element*>(rows.data) + r * rows.stride;
+    if (rows.stride > dim && r + kAhead < count) {
+      for (std::int64_t i = 0; i < dim; i += kLine)
+        __builtin_prefetch(in + kAhead * rows.stride + i);
+    }
     float* to = out + r * out_stride;
     std::int64_t i = 0;
     for (; i + kFloats <= dim; i += kFloats) store(to + i, Type::read(in + i));
