@@ -57,8 +57,8 @@ inline void weight_gradients(const Head& head, const BackwardHead& backward,
                   strip + panel.begin,
                   kStripRow,
                   head.value_dim};
-  wide_product<Start::zero>(p, (panel.end - panel.begin + kFloats - 1) / kFloats, nullptr, add,
-                            add_row);
+  wide_product<Start::zero, Walk::packed>(p, (panel.end - panel.begin + kFloats - 1) / kFloats,
+                                          nullptr, add, add_row);
 }
 
 // P = 2^(s - log_sum) and dS = P (dP - delta), times the slope of the soft cap.
@@ -66,30 +66,42 @@ inline void score_gradients(const Head& head, const BackwardHead& backward, cons
                             const Panel& panel, const float* shift, const float* deltas,
                             const float* slopes) {
   const std::int64_t end = panel.begin + rounded_up(panel.end - panel.begin, kFloats);
-  for (std::int64_t r = 0; r < kRows; ++r) {
-    float* const weights = tile.weights + (panel.row + r) * kStripRow;
-    float* const d_scores = tile.d_scores + (panel.row + r) * kStripRow;
-    clear(weights, 0, panel.begin);
-    clear(d_scores, 0, panel.begin);
-    clear(weights, end, kTileKeys);
-    clear(d_scores, end, kTileKeys);
-    if (r >= panel.rows) {
-      clear(weights, panel.begin, end);
-      clear(d_scores, panel.begin, end);
-      continue;
+  constexpr int kAtOnce = 3;  // rows
+  for (int first = 0; first < kRows; first += kAtOnce) {
+    float* const weights = tile.weights + (panel.row + first) * kStripRow;
+    float* const d_scores = tile.d_scores + (panel.row + first) * kStripRow;
+    Float base[kAtOnce], delta[kAtOnce];
+    for (int r = 0; r < kAtOnce; ++r) {
+      for (float* const row : {weights + r * kStripRow, d_scores + r * kStripRow}) {
+        clear(row, 0, panel.begin);
+        clear(row, end, kTileKeys);
+      }
+      const std::int64_t query = tile.query + panel.row + first + r;
+      base[r] = splat(backward.log_sum[query] - shift[first + r]);
+      delta[r] = splat(deltas[first + r]);
     }
-    const std::int64_t query = tile.query + panel.row + r;
-    const Float base = splat(backward.log_sum[query] - shift[r]);
-    const Float delta = splat(deltas[r]);
     for (std::int64_t t = panel.begin; t < end; t += kFloats) {
-      const Float score = load<Float>(weights + t);
-      const Float weight = exp2_of(score - base);
-      Float gradient = weight * (load<Float>(d_scores + t) - delta);
-      if (head.soft_cap != 0.0F) gradient *= load<Float>(slopes + r * kStripRow + t);
-      // A hidden key's score is -infinity; its gradient is zero.
-      store(d_scores + t, score == splat(kHidden) ? Float{} : gradient);
-      store(weights + t, weight);
+      Float score[kAtOnce], weight[kAtOnce];
+      PHASOR_UNROLL
+      for (int r = 0; r < kAtOnce; ++r) {
+        score[r] = load<Float>(weights + r * kStripRow + t);
+        weight[r] = score[r] - base[r];
+      }
+      exp2_of_each<kAtOnce>(weight);
+      PHASOR_UNROLL
+      for (int r = 0; r < kAtOnce; ++r) {
+        float* const to = d_scores + r * kStripRow + t;
+        Float gradient = weight[r] * (load<Float>(to) - delta[r]);
+        if (head.soft_cap != 0.0F) gradient *= load<Float>(slopes + (first + r) * kStripRow + t);
+        // A hidden key's score is -infinity; its gradient is zero.
+        store(to, score[r] == splat(kHidden) ? Float{} : gradient);
+        store(weights + r * kStripRow + t, weight[r]);
+      }
     }
+  }
+  for (std::int64_t r = panel.rows; r < kRows; ++r) {
+    clear(tile.weights + (panel.row + r) * kStripRow, panel.begin, end);
+    clear(tile.d_scores + (panel.row + r) * kStripRow, panel.begin, end);
   }
 }
 
@@ -113,7 +125,7 @@ inline void key_gradients(const Head& head, const BackwardHead& backward, const 
                          backward.d_values + (tile.key + j) * head.value_stride,
                          head.value_stride,
                          tile.last - first};
-    wide_product<Start::sum>(values, vectors_of(head.value_dim));
+    wide_product<Start::sum, Walk::fixed>(values, vectors_of(head.value_dim));
     const Product keys{tile.d_scores + at,
                        1,
                        kStripRow,
@@ -123,7 +135,7 @@ inline void key_gradients(const Head& head, const BackwardHead& backward, const 
                        backward.d_keys + (tile.key + j) * head.content_stride,
                        head.content_stride,
                        tile.last - first};
-    wide_product<Start::sum>(keys, vectors_of(head.depth));
+    wide_product<Start::sum, Walk::fixed>(keys, vectors_of(head.depth));
   }
 }
 
@@ -139,7 +151,7 @@ inline void query_gradients(const Head& head, const BackwardHead& backward, cons
                   backward.d_content + (tile.query + panel.row) * head.content_stride,
                   head.content_stride,
                   panel.end - panel.begin};
-  wide_product<Start::sum>(p, vectors_of(head.depth));
+  wide_product<Start::sum, Walk::fixed>(p, vectors_of(head.depth));
 }
 
 // b[c] belongs to a diagonal: each row is added one column further left.
@@ -186,7 +198,7 @@ inline void add_relative_rows(const Relative& relative, const Panel& panel, cons
                   rows,
                   stride,
                   to - from};
-  wide_product<Start::sum>(p, vectors_of(dim));
+  wide_product<Start::sum, Walk::fixed>(p, vectors_of(dim));
 }
 
 // d A[x] += W^T rows along the diagonals of the block: six columns x against every query.
@@ -209,7 +221,7 @@ inline void add_table_gradient(const Relative& relative, const Tile& tile, const
                     gradient + x * stride,
                     stride,
                     last - first};
-    wide_product<Start::sum>(p, vectors_of(dim));
+    wide_product<Start::sum, Walk::fixed>(p, vectors_of(dim));
   }
 }
 
@@ -233,7 +245,7 @@ inline void key_row_gradients(const Head& head, const BackwardHead& backward, co
                     backward.d_raw_keys + (tile.key + j) * stride,
                     stride,
                     to - from};
-    wide_product<Start::sum>(p, vectors);
+    wide_product<Start::sum, Walk::fixed>(p, vectors);
   }
   const std::int64_t from = most(0, middle - (tile.last - 1));
   const std::int64_t to = least(relative.count, tile.keys - 1 + middle - tile.first + 1);
@@ -250,7 +262,7 @@ inline void key_row_gradients(const Head& head, const BackwardHead& backward, co
                     backward.d_key_rows + x * stride,
                     stride,
                     last - first};
-    wide_product<Start::sum>(p, vectors);
+    wide_product<Start::sum, Walk::fixed>(p, vectors);
   }
   for (std::int64_t row = tile.first; row < tile.last; ++row) {
     const std::int64_t begin = relative.first + tile.spacing.distance + row;

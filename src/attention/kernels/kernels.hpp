@@ -78,7 +78,7 @@ struct Head {
   std::int64_t relative_stride;
   std::int64_t value_dim, value_stride;
   const float* key_columns;  // [keys / vector][depth][vector]
-  const float* values;       // [keys][value_stride]
+  const float* values;       // [keys / kTileKeys][value_stride / vector][kTileKeys][vector]
   const float* bias;         // bias[c] for columns bias_first to bias_last; null: none
   // Outside, the bias is that of the nearest column less `slope` for each column farther from 0.
   std::int64_t bias_first, bias_last;
@@ -123,6 +123,7 @@ struct Block {
 struct BlockScratch {
   float* strip;      // [kPanelRows][kStripRow]
   float* terms;      // [kPanelRows][kStripRow]
+  float* panels;     // [kBlockRows / kPanelRows][content_stride][kWidest at most]: packed content
   float* far;        // [kBlockRows][2]: query_rows' first and last
   float* key_terms;  // [kBlockRows][kStripRow]: of key_rows, for one tile
   float* key_sums;   // [kKeySums]
@@ -188,6 +189,10 @@ struct Kernels {
   // zeros, up to a multiple of kWidest.
   void (*pack_columns)(const float* rows, std::int64_t row_stride, std::int64_t count,
                        std::int64_t depth, float factor, float* columns);
+  // Rows [0, count) as rows [first, first + count) of one tile of head.values. Without data: one row
+  // of zeros.
+  void (*pack_values)(const Rows& rows, std::int64_t first, std::int64_t count, std::int64_t dim,
+                      float* tile);
   void (*attend_block)(const Head& head, const Block& block, const Taps& taps,
                        const BlockScratch& scratch);
   void (*backward_head)(const Head& head, const BackwardHead& backward,

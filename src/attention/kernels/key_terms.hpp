@@ -51,7 +51,7 @@ inline void fill_key_terms(const Head& head, std::int64_t count, const BlockScra
                       sums + (t - group) * kWidth + from,
                       kWidth,
                       depth};
-      wide_product<Start::zero>(p, (to - from + kFloats - 1) / kFloats);
+      wide_product<Start::zero, Walk::packed>(p, (to - from + kFloats - 1) / kFloats);
     }
     for (std::int64_t t = group; t < least(group + kGroup, keys); t += kFloats) {
       for (std::int64_t i = 0; i < rows; i += kFloats) {
