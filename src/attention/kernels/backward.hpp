@@ -72,29 +72,27 @@ inline void score_gradients(const Head& head, const BackwardHead& backward, cons
     float* const d_scores = tile.d_scores + (panel.row + first) * kStripRow;
     Float base[kAtOnce], delta[kAtOnce];
     for (int r = 0; r < kAtOnce; ++r) {
-      for (float* const row : {weights + r * kStripRow, d_scores + r * kStripRow}) {
-        clear(row, 0, panel.begin);
-        clear(row, end, kTileKeys);
-      }
+      clear(weights + r * kStripRow, 0, panel.begin);
+      clear(d_scores + r * kStripRow, 0, panel.begin);
+      clear(weights + r * kStripRow, end, kTileKeys);
+      clear(d_scores + r * kStripRow, end, kTileKeys);
       const std::int64_t query = tile.query + panel.row + first + r;
       base[r] = splat(backward.log_sum[query] - shift[first + r]);
       delta[r] = splat(deltas[first + r]);
     }
     for (std::int64_t t = panel.begin; t < end; t += kFloats) {
-      Float score[kAtOnce], weight[kAtOnce];
+      Float weight[kAtOnce];
       PHASOR_UNROLL
-      for (int r = 0; r < kAtOnce; ++r) {
-        score[r] = load<Float>(weights + r * kStripRow + t);
-        weight[r] = score[r] - base[r];
-      }
+      for (int r = 0; r < kAtOnce; ++r)
+        weight[r] = load<Float>(weights + r * kStripRow + t) - base[r];
       exp2_of_each<kAtOnce>(weight);
       PHASOR_UNROLL
       for (int r = 0; r < kAtOnce; ++r) {
         float* const to = d_scores + r * kStripRow + t;
         Float gradient = weight[r] * (load<Float>(to) - delta[r]);
         if (head.soft_cap != 0.0F) gradient *= load<Float>(slopes + (first + r) * kStripRow + t);
-        // A hidden key's score is -infinity; its gradient is zero.
-        store(to, score[r] == splat(kHidden) ? Float{} : gradient);
+        // A hidden key has no weight; its gradient is zero, whatever its value is.
+        store(to, weight[r] == Float{} ? Float{} : gradient);
         store(weights + r * kStripRow + t, weight[r]);
       }
     }
