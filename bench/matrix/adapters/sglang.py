@@ -1,0 +1,49 @@
+"""SGLang: get_rope and the forward_native of its module, which is torch only. The table has the length it is served with."""
+
+from __future__ import annotations
+
+import os
+
+os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
+
+from typing import Any
+
+import numpy as np
+import torch
+from sglang.srt.layers.rotary_embedding import get_rope
+
+from case import Case, Floats, Positions, Rotate
+
+PACKAGE = "sglang"
+
+
+def scaling(case: Case) -> dict[str, Any] | None:
+    """rope_scaling as SGLang's model classes pass it."""
+    case.known()
+    if case.rope_type == "default" and "mrope_section" not in case.rope:
+        return None
+    if case.layout == "interleaved_to_half" and case.rope_type == "yarn":
+        return case.rope | {"rope_type": "deepseek_yarn"}
+    return dict(case.rope)
+
+
+def make(case: Case) -> Rotate:
+    length = max(case.context, case.max_position_embeddings)
+    base = int(case.base)
+    module = get_rope(case.head_dim, case.rotary_dim, length, base, case.layout == "half", scaling(case), torch.float32)
+
+    def rotate(x: Floats, positions: Positions) -> Floats:
+        rows = torch.from_numpy(np.array(x))
+        if case.layout != "interleaved_to_half":  # DeepSeek's module takes heads apart
+            rows = rows.reshape(len(x), -1)
+        ids = torch.from_numpy(positions)
+        if "mrope_section" in case.rope:  # text: three equal rows
+            ids = ids.expand(3, -1)
+        with torch.no_grad():
+            y, _ = module.forward_native(ids, rows.clone(), rows.clone())
+        return np.asarray(y.reshape(x.shape).float())
+
+    return rotate
+
+
+VARIANTS = {"": make}
