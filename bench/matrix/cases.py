@@ -201,5 +201,32 @@ def rope_parameters(config: dict[str, Any]) -> dict[str, Any]:
     return {"rope_type": "default", "rope_theta": config.get("base", config.get("theta", 10000.0))}
 
 
+# Parameters that engines are known to read or to ignore: what the rules of `phasor diff` say is measured by them.
+YARN = {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 64.0, "original_max_position_embeddings": 4096}
+LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 32, "long_factor": [4.0] * 32}
+RULES: dict[str, dict[str, Any]] = {
+    "yarn_attention_factor": YARN | {"attention_factor": 1.0},
+    "yarn_mscale": YARN | {"mscale": 1.0, "mscale_all_dim": 0.5},
+    "yarn_extrapolation_factor": YARN | {"extrapolation_factor": 0.5},
+    "yarn_mrope": YARN | {"attention_factor": 1.0, "mrope_section": [8, 12, 12]},
+    "yarn_truncate": YARN | {"truncate": False},
+    "longrope_attention_factor": LONG | {"original_max_position_embeddings": 4096, "attention_factor": 1.5},
+    "dynamic": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0},
+    "ntk": {"rope_type": "ntk", "rope_theta": 10000.0, "factor": 4.0},
+    "ntk_by_parts": {"rope_type": "ntk_by_parts", "factor": 4.0, "original_max_position_embeddings": 4096},
+}
+
+
+def rule_cases() -> list[Question]:
+    found = []
+    for name, rope in RULES.items():
+        config = model_config("half", 64, 10000.0) | {"max_position_embeddings": 262144, "rope_parameters": rope}
+        if "mrope_section" in rope:
+            config["model_type"] = "qwen2_vl_text"
+        case = Case(f"rule_{name}", 64, 64, "half", rope, config, max_position_embeddings=262144)
+        found.append(with_windows(Question(case, of_spec(phasor.RopeSpec.from_hf(config)), "rules")))
+    return found
+
+
 def all_cases(golden: Path) -> list[Question]:
-    return [*plain_cases(), *frequency_cases(golden / "rope_freqs"), *vector_cases(golden / "rope_apply")]
+    return [*plain_cases(), *rule_cases(), *frequency_cases(golden / "rope_freqs"), *vector_cases(golden / "rope_apply")]

@@ -74,7 +74,7 @@ def verdict(cell: dict[str, Any], amplitude: float) -> tuple[str, str]:
 
 def plain_cell(engine: dict[str, Any]) -> Optional[dict[str, Any]]:
     """Plain RoPE with base 500000; in layout half, if the engine has it."""
-    cells = [engine["cells"][f"plain_{layout}_base500000"] for layout in ("half", "interleaved")]
+    cells = [form_of(engine, f"plain_{layout}_base500000") for layout in ("half", "interleaved")]
     return next((cell for cell in cells if "layout" in cell), None)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sglang.srt.layers.rotary_embedding import get_rope
+from sglang.srt.layers.rotary_embedding import factory, get_rope
 
 from case import Case, Floats, Positions, Rotate
 
@@ -29,8 +29,11 @@ def scaling(case: Case) -> dict[str, Any] | None:
 
 def make(case: Case) -> Rotate:
     length = max(case.context, case.max_position_embeddings)
+    factory._ROPE_DICT.clear()  # it keeps every table that was made
     base = int(case.base)
     module = get_rope(case.head_dim, case.rotary_dim, length, base, case.layout == "half", scaling(case), torch.float32)
+
+    native = getattr(module, "forward_native", module.forward)  # LongRoPE has torch only
 
     def rotate(x: Floats, positions: Positions) -> Floats:
         rows = torch.from_numpy(np.array(x))
@@ -40,7 +43,7 @@ def make(case: Case) -> Rotate:
         if "mrope_section" in case.rope:  # text: three equal rows
             ids = ids.expand(3, -1)
         with torch.no_grad():
-            y, _ = module.forward_native(ids, rows.clone(), rows.clone())
+            y, _ = native(ids, rows.clone(), rows.clone())
         return np.asarray(y.reshape(x.shape).float())
 
     return rotate

@@ -179,11 +179,12 @@ def test_a_missing_package_is_named(tmp_path: Path, questions: list[cases.Questi
 
 def test_engines_of_before_are_kept() -> None:
     def result(*names: str) -> dict[str, Any]:
-        rows = [{"name": name, "package": name} for name in names]
+        rows = [{"name": name, "package": name, "cells": {f"of {names}": {}}} for name in names]
         return {"engines": rows, "failed_to_import": [], "missing": ["a", "z"], "cases": {}}
 
     joined = matrix.joined(result("a", "b"), result("b", "c"))
     assert [row["name"] for row in joined["engines"]] == ["a", "b", "c"] and joined["missing"] == ["z"]
+    assert list(joined["engines"][1]["cells"]) == ["of ('a', 'b')", "of ('b', 'c')"]
 
 
 def test_the_page_has_the_stored_result() -> None:
