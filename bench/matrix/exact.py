@@ -82,6 +82,11 @@ class Window:
         return Window.of(head_dim, positions, q, k)
 
 
+def digits(value: Any, count: int = 4) -> float:
+    """A number of the result, without the digits that say nothing."""
+    return float(f"{value:.{count}g}")
+
+
 def scores(y: Exact | Floats, head_dim: int, queries: int) -> Exact:
     """q of every token with k of every token, by head, as attention scales them."""
     q = y[:, head_dim : head_dim + queries].astype(np.longdouble)
@@ -108,10 +113,10 @@ def compared(
     last = int(np.argmax(window.positions))
     want = scores(rotated(window.x, cos, sin, layout), head_dim, window.queries)
     result: dict[str, Any] = {
-        "cos_sin": float(difference[:, :head_dim].max()),
-        "vectors": float(difference[:, head_dim:].max()),
-        "scores": float(np.abs(scores(y, head_dim, window.queries) - want).max()),
-        "angle": float(turned[last].max()),
+        "cos_sin": digits(difference[:, :head_dim].max()),
+        "vectors": digits(difference[:, head_dim:].max()),
+        "scores": digits(np.abs(scores(y, head_dim, window.queries) - want).max()),
+        "angle": digits(turned[last].max()),
     }
     ones = np.flatnonzero(window.positions == 1)
     if len(ones):
@@ -127,7 +132,7 @@ def frequencies_found(
     found, want = np.arctan2(sin, cos), np.array(frequencies)
     relative = np.abs(found - want) / np.where(want == 0, 1.0, np.abs(want))
     size = float(np.median(np.hypot(cos, sin)))
-    result: dict[str, Any] = {"frequency": float(relative.max()), "amplitude": size}
+    result: dict[str, Any] = {"frequency": digits(relative.max()), "amplitude": digits(size, 8)}
     if result["frequency"] > SAME_FREQUENCY:
-        result["frequencies"] = [float(f"{value:.7g}") for value in found]
+        result["frequencies"] = [digits(value, 7) for value in found]
     return result

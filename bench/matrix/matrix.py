@@ -136,13 +136,13 @@ def cell(child: Child, engine: dict[str, Any], question: Question, config: dict[
     return result
 
 
-def measured(child: Child, about: dict[str, Any], questions: list[Question]) -> list[dict[str, Any]]:
+def measured(child: Child, about: dict[str, Any], questions: list[Question], variants: str) -> list[dict[str, Any]]:
     """The rows of one adapter in one environment."""
     started = child.start()
     if "failed" in started:
         return [about | started]
     rows = []
-    for variant in started["variants"]:
+    for variant in fnmatch.filter(started["variants"], variants):
         name = f"{about['package']} {about['version']}" + (f", {variant}" if variant else "")
         engine = {"name": name} | about | {"variant": variant} | started
         del engine["variants"], engine["tables_given"]
@@ -174,7 +174,12 @@ def versions_in(python: Path, packages: list[str]) -> dict[str, str]:
 
 
 def run(
-    pythons: list[Path], adapters: list[Path], questions: list[Question], time_limit: float, memory: int
+    pythons: list[Path],
+    adapters: list[Path],
+    questions: list[Question],
+    time_limit: float,
+    memory: int,
+    variants: str = "*",
 ) -> dict[str, Any]:
     packages = {adapter: package_of(adapter) for adapter in adapters}
     rows: list[dict[str, Any]] = []
@@ -187,7 +192,7 @@ def run(
                 continue
             seen.add(key)
             about = {"adapter": adapter.stem, "package": package, "version": found[package]}
-            rows += measured(Child(python, adapter, time_limit, memory), about, questions)
+            rows += measured(Child(python, adapter, time_limit, memory), about, questions, variants)
     missing = sorted({package for adapter, package in packages.items() if adapter.stem not in {key[0] for key in seen}})
     if missing:
         say(f"skipped, in none of the environments: {', '.join(missing)}")
@@ -217,6 +222,21 @@ def joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     now["missing"] = [package for package in now["missing"] if package not in known]
     now["cases"] = before["cases"] | now["cases"]
     return now
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """JSON with a line for each case and each cell."""
+
+    def block(members: dict[str, Any]) -> str:
+        return ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in members.items())
+
+    rows = []
+    for engine in result["engines"]:
+        about = json.dumps({key: value for key, value in engine.items() if key != "cells"})
+        rows.append(f'{about[:-1]}, "cells": {{\n{block(engine["cells"])}}}}}')
+    rest = block({key: value for key, value in result.items() if key not in ("cases", "engines")})
+    cases = block(result["cases"])
+    return f'{{\n{rest},\n "cases": {{\n{cases}}},\n "engines": [\n{",".join(rows)}]}}\n'
 
 
 def described(question: Question) -> dict[str, Any]:
@@ -255,8 +275,9 @@ def main() -> None:
     parser.add_argument("environments", type=Path, nargs="*", metavar="VENV")
     parser.add_argument("--only", nargs="+", metavar="ADAPTER", help="adapters to run (default: all)")
     parser.add_argument("--cases", default="*", help="cases whose names match (* any text)")
+    parser.add_argument("--variants", default="*", help="variants of adapters whose labels match; '' is the plain one")
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for one call of an engine")
-    parser.add_argument("--memory-limit", type=float, default=4.0, help="GB that an engine may allocate")
+    parser.add_argument("--memory-limit", type=float, default=2.0, help="GB that an engine may allocate")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "build/matrix.json")
     parser.add_argument("--add", action="store_true", help="keep the engines and cases of the output that are not run again")
     arguments = parser.parse_args()
@@ -274,11 +295,12 @@ def main() -> None:
     if not questions:
         parser.error(f"no case matches {arguments.cases}")
     chosen = [adapters[name] for name in arguments.only or adapters]
-    result = run(pythons, chosen, questions, arguments.time_limit, int(arguments.memory_limit * 1e9))
+    memory = int(arguments.memory_limit * 1e9)
+    result = run(pythons, chosen, questions, arguments.time_limit, memory, arguments.variants)
     if arguments.add and arguments.output.exists():
         result = joined(json.loads(arguments.output.read_text()), result)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+    arguments.output.write_text(as_text(result), encoding="utf-8")
     print(shown(result))
     say(f"wrote {arguments.output}")
 

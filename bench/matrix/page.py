@@ -20,6 +20,7 @@ from typing import Any, Optional
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 LASTS = ("4095", "131071", "1048575", "16777215")
 SAME_FREQUENCY, SAME_AMPLITUDE = 1e-4, 1e-5
+MOST_LISTED = 8  # cases of one row; more are counted
 RIGHT, OTHER, REFUSED, FAILED = "right", "other", "refused", "failed"
 # Columns of the table of cases; a case belongs to the first that matches.
 GROUPS = ("M-RoPE, text", "partial", "default", "linear", "dynamic", "llama3", "longrope", "proportional", "yarn")
@@ -123,18 +124,25 @@ def counted(result: dict[str, Any], engine: dict[str, Any]) -> dict[str, Counter
     return found
 
 
+def asked_all(result: dict[str, Any], engine: dict[str, Any]) -> bool:
+    """Whether an engine was run over all cases; some variants were run over the plain ones only."""
+    return result["cases"].keys() <= {name.removesuffix(", older form") for name in engine["cells"]}
+
+
 def form_of(engine: dict[str, Any], name: str) -> dict[str, Any]:
     """The cell of a case; for transformers 4, which reads the older form of a config, that of this form."""
     older = f"{name}, older form"
     if engine["package"] == "transformers" and engine["version"].startswith("4") and older in engine["cells"]:
         name = older
-    cell: dict[str, Any] = engine["cells"][name]
+    cell: dict[str, Any] = engine["cells"].get(name, {REFUSED: "not asked"})
     return cell
 
 
 def cases_table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     rows = []
     for engine in result["engines"]:
+        if not asked_all(result, engine):
+            continue
         counts = counted(result, engine)
         row = [engine["name"]]
         for group in GROUPS:
@@ -147,14 +155,16 @@ def cases_table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 def differences_table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     rows = []
-    for engine in result["engines"]:
+    for engine in filter(lambda engine: asked_all(result, engine), result["engines"]):
         found: dict[str, list[str]] = {}
         for name, case in result["cases"].items():
             if case["kind"] == "frequencies":
                 word, why = verdict(form_of(engine, name), amplitude_of(name, result))
                 if word in (OTHER, FAILED):
                     found.setdefault(why, []).append(f"`{name}`")
-        rows += [[engine["name"], why if why in WORDS else f"`{why}`", ", ".join(found[why])] for why in found]
+        for why, names in found.items():
+            listed = ", ".join(names) if len(names) <= MOST_LISTED else str(len(names))
+            rows.append([engine["name"], why if why in WORDS else f"`{why}`", listed])
     return ["engine", "what happened", "cases"], rows
 
 
@@ -176,8 +186,8 @@ def with_tables(text: str, found: dict[str, tuple[list[str], list[list[str]]]], 
     for name, (header, rows) in found.items():
         if chinese:
             header, rows = translated(header), [translated(row) for row in rows]
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end of {name} -->)", re.DOTALL)
-        text, times = pattern.subn(lambda m: m[1] + table(header, rows) + m[2], text)
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
+        text, times = pattern.subn(lambda m: m[1] + table(header, rows) + "\n" + m[2], text)
         if times != 1:
             raise SystemExit(f"page: the table {name} must be there once, found {times} times")
     return text
@@ -200,13 +210,15 @@ def draw(result: dict[str, Any], folder: Path) -> None:
         )
         left.imshow(np.log10(values), aspect="auto", cmap="cividis_r", vmin=-8, vmax=0.5)
         for (y, x), value in np.ndenumerate(values):
-            dark = value > 1e-3
-            text = "out of memory" if np.isnan(value) else f"{value:.0e}"
+            dark = value > 1e-5
+            text = "no memory" if np.isnan(value) else f"{value:.0e}"
             left.text(x, y, text, ha="center", va="center", fontsize=9, color="white" if dark else "black")
-        left.set_xticks(range(4), [f"{int(last):,}" for last in LASTS])
+        left.set_xticks(range(4), [f"{int(last):,}" for last in LASTS], fontsize=9)
         left.set_yticks(range(len(rows)), [e["name"] for e in rows])
         left.set_title("largest error of cos and sin at a position")
         for y, engine in enumerate(rows):
+            if not asked_all(result, engine):
+                continue
             counts = counted(result, engine)
             for x, group in enumerate(GROUPS):
                 start, total = x - 0.45, sum(counts[group].values())

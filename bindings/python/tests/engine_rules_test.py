@@ -21,6 +21,7 @@ SAME_AMPLITUDE = 1e-5
 ANGLE_FACTOR = 3.0
 ANGLES = (1e-5, 0.5)  # rad; a smaller error is that of cos and sin, a larger one may have gone round
 DIALECTS = {"mlx-lm": "mlx-lm", "sglang": "sglang", "vllm": "vllm-main", "xllamacpp": "llama.cpp"}
+SERVERS = ("sglang", "vllm")
 OLDER = ", older form"
 
 
@@ -60,9 +61,10 @@ class Asked:
 
     def view(self, last: int) -> dict[str, Any]:
         """What the rules say."""
-        length = max(last + 1, self.config.get("max_position_embeddings", 131072))
         # ggml was given the factors of the sequence's own length.
-        served = {"vllm": length, "sglang": length, "xllamacpp": last + 1}.get(self.engine["package"])
+        served = last + 1 if self.engine["package"] == "xllamacpp" else None
+        if self.engine["package"] in SERVERS:
+            served = self.config.get("max_position_embeddings", 131072)
         report = phasor.diff(
             self.config,
             between=[self.dialect, "hf" if self.dialect != "hf" else "vllm"],
@@ -79,8 +81,10 @@ class Asked:
         return [float(f) for f in spec.frequencies(self.context(last))[0]]
 
     def windows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Last position and errors. Servers are asked within the length that they are started with."""
+        served = self.config.get("max_position_embeddings", 131072) if self.engine["package"] in SERVERS else 1 << 30
         for last, window in self.cell.items():
-            if isinstance(window, dict) and "frequency" in window:
+            if isinstance(window, dict) and "frequency" in window and int(last) < served:
                 yield int(last), window
 
 

@@ -187,6 +187,11 @@ def test_engines_of_before_are_kept() -> None:
     assert list(joined["engines"][1]["cells"]) == ["of ('a', 'b')", "of ('b', 'c')"]
 
 
+def test_the_stored_result_is_written_as_it_was_read() -> None:
+    text = RESULT.read_text(encoding="utf-8")
+    assert matrix.as_text(json.loads(text)) == text
+
+
 def test_the_page_has_the_stored_result() -> None:
     page = ROOT / "bench/matrix/page.py"
     done = subprocess.run([sys.executable, "-B", page, RESULT, "--check"], capture_output=True, text=True, check=False)
