@@ -86,7 +86,7 @@ def plain_cases() -> list[Question]:
 
 def rope_of(config: dict[str, Any], layer_type: Optional[str]) -> dict[str, Any]:
     """rope_parameters of a layer type, with the lengths that live outside of it."""
-    rope = config["rope_parameters"]
+    rope: dict[str, Any] = config["rope_parameters"]
     if layer_type in rope:
         rope = rope[layer_type]
     outer = config.get("original_max_position_embeddings")
@@ -229,4 +229,5 @@ def rule_cases() -> list[Question]:
 
 
 def all_cases(golden: Path) -> list[Question]:
-    return [*plain_cases(), *rule_cases(), *frequency_cases(golden / "rope_freqs"), *vector_cases(golden / "rope_apply")]
+    golden_cases = frequency_cases(golden / "rope_freqs") + vector_cases(golden / "rope_apply")
+    return plain_cases() + rule_cases() + golden_cases

@@ -2,7 +2,8 @@
 
     python child.py ADAPTER.py [--memory BYTES]
 
-Prints a line of JSON with the variants of the adapter, then reads tasks from stdin, a line each, and answers a line each.
+Prints a line of JSON with the variants of the adapter, then reads tasks from stdin, a line each, and answers each with
+a line.
 What the engine itself prints goes to stderr, so that it cannot be taken for an answer.
 """
 

@@ -92,7 +92,8 @@ def scores(y: Exact | Floats, head_dim: int, queries: int) -> Exact:
     q = y[:, head_dim : head_dim + queries].astype(np.longdouble)
     k = y[:, head_dim + queries :].astype(np.longdouble)
     k = np.repeat(k, queries // k.shape[1], axis=1)
-    return np.einsum("mhd,nhd->hmn", q, k) / np.longdouble(math.sqrt(head_dim))
+    product: Exact = np.einsum("mhd,nhd->hmn", q, k) / np.longdouble(math.sqrt(head_dim))
+    return product
 
 
 def compared(

@@ -3,8 +3,8 @@
     python bench/matrix/matrix.py VENV... [--only transformers mlx] [--cases 'plain*'] [-o build/matrix.json]
 
 Each VENV is a Python environment; an adapter runs in every one that has its package, once per version. Each runs in a
-process of its own, so that a crash, a hang or an error is a cell of the result. bench/matrix/page.py makes docs/engines.md
-of the result.
+process of its own, so that a crash, a hang or an error is a cell of the result. bench/matrix/page.py makes
+docs/engines.md of the result.
 """
 
 from __future__ import annotations
@@ -279,7 +279,8 @@ def main() -> None:
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for one call of an engine")
     parser.add_argument("--memory-limit", type=float, default=2.0, help="GB that an engine may allocate")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "build/matrix.json")
-    parser.add_argument("--add", action="store_true", help="keep the engines and cases of the output that are not run again")
+    kept = "keep the engines and cases of the output that are not run again"
+    parser.add_argument("--add", action="store_true", help=kept)
     arguments = parser.parse_args()
     adapters = {path.stem: path for path in sorted((HERE / "adapters").glob("*.py"))}
     for name in arguments.only or ():

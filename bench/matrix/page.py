@@ -2,8 +2,8 @@
 
     PYTHONPATH=build/release/python python bench/matrix/page.py RESULT.json [--check]
 
-A table is between `<!-- NAME -->` and `<!-- end of NAME -->`; the text around it is written by hand. --check writes nothing
-and fails if a table is out of date. The figure needs matplotlib.
+A table is between `<!-- NAME -->` and `<!-- end of NAME -->`; the text around it is written by hand. --check writes
+nothing and fails if a table is out of date. The figure needs matplotlib.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def counted(result: dict[str, Any], engine: dict[str, Any]) -> dict[str, Counter
 
 def asked_all(result: dict[str, Any], engine: dict[str, Any]) -> bool:
     """Whether an engine was run over all cases; some variants were run over the plain ones only."""
-    return result["cases"].keys() <= {name.removesuffix(", older form") for name in engine["cells"]}
+    return set(result["cases"]) <= {name.removesuffix(", older form") for name in engine["cells"]}
 
 
 def form_of(engine: dict[str, Any], name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""onnxruntime: RotaryEmbedding, which is given cos and sin, and the nodes that exporters write for a model's own angles."""
+"""onnxruntime: RotaryEmbedding, which is given cos and sin, and the nodes that exporters write for angles."""
 
 from __future__ import annotations
 

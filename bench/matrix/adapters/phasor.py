@@ -15,7 +15,8 @@ READS_CONFIG = True
 
 def spec_of(case: Case) -> phasor.RopeSpec:
     if case.rope_type == "listed frequencies":
-        return phasor.RopeSpec(case.head_dim, layout=case.layout, frequencies=case.frequencies, amplitude=case.amplitude)
+        listed = {"frequencies": case.frequencies, "amplitude": case.amplitude}
+        return phasor.RopeSpec(case.head_dim, layout=case.layout, **listed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of keys that a type does not read
         return phasor.RopeSpec.from_hf(case.config, case.layer_type)

@@ -1,4 +1,4 @@
-"""Hugging Face transformers, any version from 4.30: the rotary module and the function of the model that the config names."""
+"""transformers, any version from 4.30: the rotary module and the function of the model that the config names."""
 
 from __future__ import annotations
 

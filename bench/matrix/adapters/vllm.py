@@ -1,4 +1,4 @@
-"""vLLM: get_rope and the forward_native of its module, which is torch only. The table has the length it is served with."""
+"""vLLM: get_rope and the forward_native of its module, which is torch only, served with the length asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ggml, as the wheel xllamacpp has it: ggml_rope_ext, called through ctypes with the arguments that llama.cpp gives it."""
+"""ggml of the wheel xllamacpp: ggml_rope_ext, called through ctypes with the arguments that llama.cpp gives it."""
 
 from __future__ import annotations
 

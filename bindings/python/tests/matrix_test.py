@@ -1,4 +1,4 @@
-"""bench/matrix with adapters of its own: what is right is seen as right, what is wrong as wrong, and nothing stops it."""
+"""bench/matrix with adapters of its own: a right one is seen as right, a wrong one as wrong, and nothing stops it."""
 
 from __future__ import annotations
 
