@@ -34,7 +34,7 @@ inline void far_scores(const Head& head, const Relative& relative, const float* 
                       sums,
                       kFloats,
                       depth};
-      product<1, Start::zero>(p, nullptr, nullptr, 0);
+      product<1, Start::zero, Walk::packed>(p, nullptr, nullptr, 0);
       for (int r = 0; r < kRows; ++r)
         far[(row + r) * 2 + side] = sums[r * kFloats + ends[side] % kFloats];
     }
@@ -74,7 +74,7 @@ inline void relative_terms(const Relative& relative, const RelativeRows& queries
                     terms + near.begin + from,
                     kStripRow + 1,
                     queries.depth};
-    wide_product<Start::zero>(p, (to - from + kFloats - 1) / kFloats);
+    wide_product<Start::zero, Walk::packed>(p, (to - from + kFloats - 1) / kFloats);
   }
   const std::int64_t end = rounded_up(panel.end, kFloats);
   for (int r = 0; r < kRows; ++r) {
@@ -251,31 +251,37 @@ inline void tap(float* to, const Taps& taps, const Block& block, const Panel& pa
 
 // Fills the strip with the scores of the panel, hidden keys as -infinity, and shift[] with what is
 // still to be added to each row. Backward also needs the slopes of the soft cap, from before the masks.
-template <bool kPlain>
+// kPacked: the queries are read from scratch.panels.
+template <bool kPlain, bool kPacked = false>
 inline void score_panel(const Head& head, const Block& block, const Taps& taps,
                         const BlockScratch& scratch, const Panel& panel, float* strip, float* shift,
                         float* slopes = nullptr) {
   const std::int64_t first = panel.key + panel.begin;
   const std::int64_t vectors = (panel.end - panel.begin + kFloats - 1) / kFloats;
-  const Product p{block.content + panel.row * head.content_stride,
-                  head.content_stride,
-                  1,
-                  head.key_columns + first * head.depth,
-                  kFloats,
-                  head.depth * kFloats,
-                  strip + panel.begin,
-                  kStripRow,
-                  head.depth};
+  Product p{block.content + panel.row * head.content_stride,
+            head.content_stride,
+            1,
+            head.key_columns + first * head.depth,
+            kFloats,
+            head.depth * kFloats,
+            strip + panel.begin,
+            kStripRow,
+            head.depth};
+  const auto multiply = [&](const float* add, std::int64_t add_row) {
+    if constexpr (kPacked) {
+      p.a = scratch.panels + panel.row / kRows * head.content_stride * kPitch;
+      wide_product<Start::zero, Walk::panels>(p, vectors, nullptr, add, add_row);
+    } else {
+      wide_product<Start::zero, Walk::packed>(p, vectors, nullptr, add, add_row);
+    }
+  };
   if constexpr (kPlain) {
     const float* const bias = head.bias == nullptr ? nullptr : head.bias - panel.spacing.distance;
-    wide_product<Start::zero>(p, vectors, nullptr, bias == nullptr ? nullptr : bias + panel.begin,
-                              -1);
+    multiply(bias == nullptr ? nullptr : bias + panel.begin, -1);
     for (int r = 0; r < kRows; ++r) shift[r] = 0.0F;
   } else {
     const Addend addend = addend_of(head, block, scratch, panel);
-    wide_product<Start::zero>(p, vectors, nullptr,
-                              addend.add == nullptr ? nullptr : addend.add + panel.begin,
-                              addend.row);
+    multiply(addend.add == nullptr ? nullptr : addend.add + panel.begin, addend.row);
     for (int r = 0; r < kRows; ++r) shift[r] = addend.shift[r];
     const bool taps_wanted =
         taps.scores != nullptr || taps.capped != nullptr || taps.masked != nullptr;
@@ -369,7 +375,7 @@ inline void fill_band(const Head& head, const Block& block, const BlockScratch& 
                     sums,
                     kWidth,
                     head.relative_depth};
-    wide_product<Start::zero>(p, (to - from + kFloats - 1) / kFloats);
+    wide_product<Start::zero, Walk::packed>(p, (to - from + kFloats - 1) / kFloats);
     for (std::int64_t r = 0; r < least(kRows, last - key); ++r) {
       const std::int64_t middle = key + r - position - relative.first;  // x of query 0
       const std::int64_t begin = most(most(0, low), middle - (block.count - 1));

@@ -77,7 +77,7 @@ struct QuerySide {
 
 // The scratch of one thread of the forward pass.
 struct Workbench {
-  Slice content, raw, key_rows, strip, terms, state, out;
+  Slice content, panels, raw, key_rows, strip, terms, state, out;
   Slice position, far, segments, segment_query, band, near, outside;
 };
 

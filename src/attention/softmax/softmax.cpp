@@ -32,6 +32,7 @@ void cut_bench(const Call& call, const QuerySide& side, SliceCutter& cutter, Wor
   bench.key_rows = cutter.take(kTileKeys * strides.content);
   bench.strip = cutter.take(kPanelRows * kStripRow + kStripPad);
   bench.terms = cutter.take(kPanelRows * kStripRow + kStripPad);
+  bench.panels = cutter.take(kBlockRows / kPanelRows * strides.content * kWidest);
   bench.state = cutter.take(2 * (kBlockRows + kWidest));
   bench.out = cutter.take(kBlockRows * strides.value);
   if (side.query_rows.count != 0) {
@@ -53,6 +54,7 @@ void cut_bench(const Call& call, const QuerySide& side, SliceCutter& cutter, Wor
 kernels::BlockScratch scratch_of(const Workbench& bench, const QuerySide& side) {
   return {.strip = bench.strip.data(),
           .terms = bench.terms.data(),
+          .panels = bench.panels.data(),
           .far = bench.far.data(),
           .band = bench.band.data(),
           .band_stride = rounded_up(side.key_rows.count, kWidest),
