@@ -64,6 +64,8 @@ def verdict(cell: dict[str, Any], amplitude: float) -> tuple[str, str]:
             return word, cell[word]
     for last in ("7", "4095", "131071"):
         window = cell[last]
+        if window.get(FAILED) == "out of memory":
+            break
         if FAILED in window:
             return FAILED, f"{window[FAILED]} at {last}"
         if window["frequency"] > SAME_FREQUENCY:

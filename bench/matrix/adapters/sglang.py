@@ -31,7 +31,17 @@ def make(case: Case) -> Rotate:
     length = max(case.context, case.max_position_embeddings)
     factory._ROPE_DICT.clear()  # it keeps every table that was made
     base = int(case.base)
-    module = get_rope(case.head_dim, case.rotary_dim, length, base, case.layout == "half", scaling(case), torch.float32)
+    part = float(case.rope["partial_rotary_factor"]) if case.rope_type == "proportional" else 1.0
+    module = get_rope(
+        case.head_dim,
+        case.rotary_dim,
+        length,
+        base,
+        case.layout == "half",
+        scaling(case),
+        torch.float32,
+        partial_rotary_factor=part,
+    )
 
     native = getattr(module, "forward_native", module.forward)  # LongRoPE has torch only
 

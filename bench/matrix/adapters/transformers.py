@@ -86,7 +86,7 @@ def apply_of(modeling: ModuleType, config: Any, case: Case) -> Any:
     if getattr(config, "rope_interleave", False) and hasattr(modeling, "apply_rotary_pos_emb_interleave"):
         function = modeling.apply_rotary_pos_emb_interleave
     elif "mrope_section" in case.rope and hasattr(modeling, "apply_multimodal_rotary_pos_emb"):
-        section = case.rope["mrope_section"]
+        section = config.rope_scaling["mrope_section"]  # as the attention of transformers 4 reads it
         multimodal = modeling.apply_multimodal_rotary_pos_emb
         return lambda x, cos, sin: multimodal(x, x, cos, sin, section)[0]
     else:

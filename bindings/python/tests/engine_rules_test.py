@@ -36,6 +36,8 @@ def dialect_of(engine: dict[str, Any]) -> str | None:
     if "bfloat16" in engine["variant"]:
         return None
     if engine["package"] == "transformers":
+        if engine["version"].startswith("4.30"):
+            return None  # before rope_theta and rope_scaling
         return "hf" if engine["version"].startswith("5") else "hf-4"
     return DIALECTS.get(engine["package"])
 
