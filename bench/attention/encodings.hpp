@@ -42,6 +42,7 @@ void fill_normal(float* x, std::size_t count, std::uint64_t seed);
 struct Shape {
   std::int64_t tokens = 2048, heads = 8, key_heads = 8, dim = 64;
   attention::Causality causality = attention::Causality::bottom_right;
+  core::DType dtype = core::DType::f32;  // of q, k, v, out and their gradients
 };
 
 // q, k, v and out of a shape, the terms of an encoding for it, and what backward needs.
@@ -70,11 +71,15 @@ class Problem {
 
  private:
   [[nodiscard]] core::HeadsView view(const Buffer& buffer, std::int64_t heads) const {
-    return core::heads_view(buffer.floats(), 1, shape_.tokens, heads, shape_.dim);
+    core::HeadsView result = core::heads_view(buffer.floats(), 1, shape_.tokens, heads, shape_.dim);
+    result.dtype = shape_.dtype;
+    return result;
   }
   [[nodiscard]] std::size_t bytes(std::int64_t heads) const {
     return static_cast<std::size_t>(shape_.tokens * heads * shape_.dim) * sizeof(float);
   }
+  // Random numbers, in the dtype of the shape.
+  void fill(const Buffer& buffer, std::int64_t heads, std::uint64_t seed) const;
   // A dense table of random numbers that lives as long as the problem.
   float* numbers(std::int64_t count, double size);
   encodings::Encoding make(Kind kind);

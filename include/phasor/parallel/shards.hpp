@@ -37,12 +37,10 @@ class Shards {
   [[nodiscard]] std::int64_t token(int rank, std::int64_t row) const;
   // The tokens of all rows, ascending.
   [[nodiscard]] std::vector<std::int64_t> tokens_of(int rank) const;
-  // The same as at most two runs, none of them empty.
+  // The same as at most two runs, none of them empty: those of porting::shard_runs().
   [[nodiscard]] std::vector<TokenRun> runs(int rank) const;
 
  private:
-  [[nodiscard]] std::int64_t chunk_start(std::int64_t chunk, std::int64_t chunks) const noexcept;
-
   TokenOrder order_;
   std::int64_t tokens_;
   int ranks_;

@@ -18,6 +18,7 @@ const Kernels PHASOR_JOIN(kernels_, PHASOR_KERNEL_LEVEL) = {
     .write_rows = write_rows,
     .scale_rows = scale_rows,
     .pack_columns = pack_columns,
+    .pack_values = pack_values,
     .attend_block = attend_block,
     .backward_head = backward_head,
     .score_rows = score_rows,

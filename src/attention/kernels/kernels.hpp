@@ -21,11 +21,18 @@ inline constexpr std::int64_t kWidest = 16;
 // A strip of scores has room on both sides for what skewed products write outside (at most
 // kWidest - 1 + kPanelRows - 1).
 inline constexpr std::int64_t kStripPad = 32;
-inline constexpr std::int64_t kStripRow = kTileKeys + 2 * kStripPad;
+// Not a power of two: products read P and dS down their columns, and rows a KiB apart would share a
+// few sets of the cache.
+inline constexpr std::int64_t kStripRow = kTileKeys + 2 * kStripPad + kWidest;
 
 [[nodiscard]] constexpr std::int64_t rounded_up(std::int64_t value, std::int64_t unit) noexcept {
   return (value + unit - 1) / unit * unit;
 }
+
+// Keys whose products with key_rows are transposed at once, in vectors: whole panels of any vector.
+inline constexpr std::int64_t kKeyGroup = 3;
+inline constexpr std::int64_t kKeySums =
+    kKeyGroup * kWidest * (kBlockRows + (kKeyGroup + 2) * kWidest);
 
 enum class Storage : std::uint8_t { f32, f16, bf16 };
 
@@ -71,7 +78,7 @@ struct Head {
   std::int64_t relative_stride;
   std::int64_t value_dim, value_stride;
   const float* key_columns;  // [keys / vector][depth][vector]
-  const float* values;       // [keys][value_stride]
+  const float* values;       // [keys / kTileKeys][value_stride / vector][kTileKeys][vector]
   const float* bias;         // bias[c] for columns bias_first to bias_last; null: none
   // Outside, the bias is that of the nearest column less `slope` for each column farther from 0.
   std::int64_t bias_first, bias_last;
@@ -114,12 +121,13 @@ struct Block {
 
 // Memory for one block, one thread.
 struct BlockScratch {
-  float* strip;  // [kPanelRows][kStripRow]
-  float* terms;  // [kPanelRows][kStripRow]
-  float* far;    // [kBlockRows][2]: query_rows' first and last
-  float* band;   // [kBlockRows][band_stride]: key_rows near the diagonal
-  std::int64_t band_stride;
-  float* near;  // [kBlockRows][near_stride]: weights of value_rows
+  float* strip;      // [kPanelRows][kStripRow]
+  float* terms;      // [kPanelRows][kStripRow]
+  float* panels;     // [kBlockRows / kPanelRows][content_stride][kWidest at most]: packed content
+  float* far;        // [kBlockRows][2]: query_rows' first and last
+  float* key_terms;  // [kBlockRows][kStripRow]: of key_rows, for one tile
+  float* key_sums;   // [kKeySums]
+  float* near;       // [kBlockRows][near_stride]: weights of value_rows
   std::int64_t near_stride;
   float* outside;  // [kBlockRows][2]: weights of the keys left and right of value_rows
   float* maximum;  // [kBlockRows + kWidest]
@@ -181,6 +189,10 @@ struct Kernels {
   // zeros, up to a multiple of kWidest.
   void (*pack_columns)(const float* rows, std::int64_t row_stride, std::int64_t count,
                        std::int64_t depth, float factor, float* columns);
+  // Rows [0, count) as rows [first, first + count) of one tile of head.values. Without data: one row
+  // of zeros.
+  void (*pack_values)(const Rows& rows, std::int64_t first, std::int64_t count, std::int64_t dim,
+                      float* tile);
   void (*attend_block)(const Head& head, const Block& block, const Taps& taps,
                        const BlockScratch& scratch);
   void (*backward_head)(const Head& head, const BackwardHead& backward,

@@ -33,11 +33,22 @@ inline Float read_part(const typename Type::Element* at, std::int64_t count) {
   return Type::read(padded);
 }
 
+// Rows of one head are far apart where tokens come first: the CPU does not fetch them ahead. `left`
+// rows begin at `in`.
+template <class Element>
+inline void fetch_ahead(const Element* in, std::int64_t stride, std::int64_t left,
+                        std::int64_t dim) {
+  constexpr std::int64_t kAhead = 12, kLine = 64 / sizeof(Element);
+  if (stride <= dim || left <= kAhead) return;
+  for (std::int64_t i = 0; i < dim; i += kLine) __builtin_prefetch(in + kAhead * stride + i);
+}
+
 template <class Type>
 void read_rows_of(const Rows& rows, std::int64_t count, std::int64_t dim, float* out,
                   std::int64_t out_stride) {
   for (std::int64_t r = 0; r < count; ++r) {
     const auto* in = static_cast<const typename Type::Element*>(rows.data) + r * rows.stride;
+    fetch_ahead(in, rows.stride, count - r, dim);
     float* to = out + r * out_stride;
     std::int64_t i = 0;
     for (; i + kFloats <= dim; i += kFloats) store(to + i, Type::read(in + i));
@@ -120,6 +131,34 @@ void pack_columns(const float* rows, std::int64_t row_stride, std::int64_t count
       }
     }
   }
+}
+
+// Rows as rows [first, first + count) of a tile [dim / vector][kTileKeys][vector], so that a product
+// reads two vectors of a row from two streams. Features after the last are zeros.
+template <class Type>
+void pack_values_of(const Rows& rows, std::int64_t first, std::int64_t count, std::int64_t dim,
+                    float* tile) {
+  constexpr std::int64_t kVector = phasor::attention::kernels::kTileKeys * kFloats;
+  for (std::int64_t r = 0; r < count; ++r) {
+    const auto* const in = static_cast<const typename Type::Element*>(rows.data) + r * rows.stride;
+    fetch_ahead(in, rows.stride, count - r, dim);
+    float* to = tile + (first + r) * kFloats;
+    std::int64_t i = 0;
+    for (; i + kFloats <= dim; i += kFloats, to += kVector) store(to, Type::read(in + i));
+    if (i < dim) store(to, read_part<Type>(in + i, dim - i));
+  }
+}
+
+void pack_values(const Rows& rows, std::int64_t first, std::int64_t count, std::int64_t dim,
+                 float* tile) {
+  if (rows.data == nullptr) {
+    for (std::int64_t i = 0; i < dim; i += kFloats)
+      store(tile + i * phasor::attention::kernels::kTileKeys + first * kFloats, Float{});
+    return;
+  }
+  if (rows.storage == Storage::f32) pack_values_of<F32>(rows, first, count, dim, tile);
+  if (rows.storage == Storage::f16) pack_values_of<F16>(rows, first, count, dim, tile);
+  if (rows.storage == Storage::bf16) pack_values_of<Bf16>(rows, first, count, dim, tile);
 }
 
 }  // namespace

@@ -6,41 +6,71 @@
 
 namespace {
 
+// Vectors of a panel's rows joined over their lanes: row r in to[r].
+template <class Join>
+inline void join_rows(const Float (&rows)[kRows], float* to, Join join) {
+  PHASOR_UNROLL
+  for (int first = 0; first < kRows; first += kFloats) {
+    Float some[kFloats];
+    PHASOR_UNROLL
+    for (int i = 0; i < kFloats; ++i) some[i] = first + i < kRows ? rows[first + i] : Float{};
+    store(to + first, join(some));
+  }
+}
+
 // Replaces the scores of a panel by weights 2^(s - maximum), updates maximum and sum, and gives the
-// factor by which earlier sums must shrink.
+// factor by which earlier sums must shrink. shift[], factors[] and row_sums[] have kWidest floats.
 inline void weigh_panel(const BlockScratch& scratch, const Panel& panel, float* strip,
                         const float* shift, float* factors, float* row_sums) {
-  alignas(64) float top[kWidest] = {};
-  alignas(64) float base[kWidest] = {};
+  alignas(64) float top[kWidest], base[kWidest];
   const std::int64_t end = panel.begin + rounded_up(panel.end - panel.begin, kFloats);
-  for (int r = 0; r < kRows; ++r) {
-    const float* const row = strip + r * kStripRow;
-    Float best = load<Float>(row + panel.begin);
-    for (std::int64_t t = panel.begin + kFloats; t < end; t += kFloats)
-      best = larger(best, load<Float>(row + t));
-    top[r] = largest_of_lanes(best) + shift[r];
+  Float of_row[kRows];
+  PHASOR_UNROLL
+  for (int r = 0; r < kRows; ++r) of_row[r] = load<Float>(strip + r * kStripRow + panel.begin);
+  for (std::int64_t t = panel.begin + kFloats; t < end; t += kFloats) {
+    PHASOR_UNROLL
+    for (int r = 0; r < kRows; ++r)
+      of_row[r] = larger(of_row[r], load<Float>(strip + r * kStripRow + t));
   }
+  join_rows(of_row, top, [](Float* rows) { return largest_of_lanes(rows); });
   float* const maximum = scratch.maximum + panel.row;
   for (int r = 0; r < kRows; r += kFloats) {
     const Float before = load<Float>(maximum + r);
-    const Float after = larger(before, load<Float>(top + r));
+    const Float after = larger(before, load<Float>(top + r) + load<Float>(shift + r));
     // A row that has seen no key keeps -infinity, and its weights 2^(-infinity - 0) are zeros.
     const Float reference = after == splat(kHidden) ? Float{} : after;
     store(factors + r, exp2_of(before - reference));
     store(top + r, after);
-    store(base + r, reference);
+    store(base + r, reference - load<Float>(shift + r));
   }
+  constexpr int kAtOnce = 3;  // rows
+  PHASOR_UNROLL
+  for (int first = 0; first < kRows; first += kAtOnce) {
+    Float reference[kAtOnce], sum[kAtOnce];
+    PHASOR_UNROLL
+    for (int r = 0; r < kAtOnce; ++r) {
+      reference[r] = splat(base[first + r]);
+      sum[r] = Float{};
+    }
+    float* const rows = strip + first * kStripRow;
+    for (std::int64_t t = panel.begin; t < end; t += kFloats) {
+      Float weights[kAtOnce];
+      PHASOR_UNROLL
+      for (int r = 0; r < kAtOnce; ++r)
+        weights[r] = load<Float>(rows + r * kStripRow + t) - reference[r];
+      exp2_of_each<kAtOnce>(weights);
+      PHASOR_UNROLL
+      for (int r = 0; r < kAtOnce; ++r) {
+        store(rows + r * kStripRow + t, weights[r]);
+        sum[r] += weights[r];
+      }
+    }
+    PHASOR_UNROLL
+    for (int r = 0; r < kAtOnce; ++r) of_row[first + r] = sum[r];
+  }
+  join_rows(of_row, row_sums, [](Float* rows) { return sums_of_lanes(rows); });
   for (int r = 0; r < kRows; ++r) {
     maximum[r] = top[r];
-    float* const row = strip + r * kStripRow;
-    const Float reference = splat(base[r] - shift[r]);
-    Float sum{};
-    for (std::int64_t t = panel.begin; t < end; t += kFloats) {
-      const Float weight = exp2_of(load<Float>(row + t) - reference);
-      store(row + t, weight);
-      sum += weight;
-    }
-    row_sums[r] = sum_of_lanes(sum);
     scratch.sum[panel.row + r] = scratch.sum[panel.row + r] * factors[r] + row_sums[r];
   }
 }
@@ -112,6 +142,22 @@ inline void add_value_rows(const Head& head, const Block& block, const BlockScra
   }
 }
 
+// Six rows as columns [depth][kPitch], the walk of the product that reads them for every tile.
+inline void pack_panel(const float* rows, std::int64_t stride, std::int64_t depth, float* columns) {
+  for (std::int64_t k = 0; k < depth; k += kFloats) {
+    PHASOR_UNROLL
+    for (int first = 0; first < kPitch; first += kFloats) {
+      Float square[kFloats];
+      PHASOR_UNROLL
+      for (int r = 0; r < kFloats; ++r)
+        square[r] = first + r < kRows ? load<Float>(rows + (first + r) * stride + k) : Float{};
+      transpose_square(square);
+      PHASOR_UNROLL
+      for (int i = 0; i < kFloats; ++i) store(columns + (k + i) * kPitch + first, square[i]);
+    }
+  }
+}
+
 template <bool kPlain>
 void attend_block_of(const Head& head, const Block& block, const Taps& taps,
                      const BlockScratch& scratch) {
@@ -125,10 +171,6 @@ void attend_block_of(const Head& head, const Block& block, const Taps& taps,
     far_scores(head, head.query_rows, block.position, head.relative_stride, head.relative_depth,
                rows, scratch.far);
   }
-  const bool scattered = head.key_places != nullptr;
-  if (head.key_rows.count != 0 && !scattered) {
-    fill_band(head, block, scratch, 0, head.keys, spacing_of(head, block.first, block.count, 0));
-  }
   if (head.value_rows.count != 0) {
     clear(scratch.near, 0, rows * scratch.near_stride);
     for (std::int64_t r = 0; r < rows * 2; ++r) scratch.outside[r] = 0.0F;
@@ -138,31 +180,33 @@ void attend_block_of(const Head& head, const Block& block, const Taps& taps,
   const std::int64_t first = head.visit_all != 0 ? 0 : first_key(head, position);
   const std::int64_t last = head.visit_all != 0 ? head.keys - 1 : last_key(head, last_position);
   float* const strip = scratch.strip + kStripPad;
-  alignas(64) float factors[kWidest];
-  float shift[kRows];
-  float row_sums[kRows];
+  alignas(64) float factors[kWidest], shift[kWidest] = {}, row_sums[kWidest];
+  for (std::int64_t row = 0; row < rows; row += kRows)
+    pack_panel(block.content + row * head.content_stride, head.content_stride, head.depth,
+               scratch.panels + row / kRows * head.content_stride * kPitch);
   for (std::int64_t key = first / kTileKeys * kTileKeys; key <= last; key += kTileKeys) {
     if (head.is_cancelled()) return;
     const Spacing spacing = spacing_of(head, block.first, block.count, key);
-    if (head.key_rows.count != 0 && scattered && spacing.even)
-      fill_band(head, block, scratch, key, least(key + kTileKeys, head.keys), spacing);
+    if (head.key_rows.count != 0 && meets_key_rows(head, block.count, spacing))
+      fill_key_terms(head, block.count, scratch, key, spacing);
     for (std::int64_t row = 0; row < block.count; row += kRows) {
       const Panel panel = panel_of(head, row, block.count, position, key, spacing);
       if (panel.begin >= panel.end) continue;
-      score_panel<kPlain>(head, block, taps, scratch, panel, strip, shift);
+      score_panel<kPlain, true>(head, block, taps, scratch, panel, strip, shift);
       weigh_panel(scratch, panel, strip, shift, factors, row_sums);
       if (head.value_rows.count != 0)
         keep_weights(head, block, scratch, panel, strip, factors, row_sums);
       const Product p{strip + panel.begin,
                       kStripRow,
                       1,
-                      head.values + (key + panel.begin) * head.value_stride,
-                      head.value_stride,
+                      head.values + key * head.value_stride + panel.begin * kFloats,
                       kFloats,
+                      kTileKeys * kFloats,
                       scratch.out + row * head.value_stride,
                       head.value_stride,
                       panel.end - panel.begin};
-      wide_product<Start::scaled>(p, (head.value_dim + kFloats - 1) / kFloats, factors);
+      wide_product<Start::scaled, Walk::packed>(p, (head.value_dim + kFloats - 1) / kFloats,
+                                                factors);
     }
   }
   if (head.value_rows.count != 0) add_value_rows(head, block, scratch);

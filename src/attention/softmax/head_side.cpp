@@ -67,9 +67,16 @@ void add_query_features(const Call& call, const Sequence& s, std::int64_t head, 
 }
 
 float dot(const float* a, const float* b, std::int64_t dim) {
+  constexpr std::int64_t kSums = 8;  // that do not wait for each other
+  double sums[kSums] = {};
+  std::int64_t i = 0;
+  for (; i + kSums <= dim; i += kSums) {
+    for (std::int64_t lane = 0; lane < kSums; ++lane)
+      sums[lane] += static_cast<double>(a[i + lane]) * static_cast<double>(b[i + lane]);
+  }
+  for (; i < dim; ++i) sums[0] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
   double sum = 0.0;
-  for (std::int64_t i = 0; i < dim; ++i)
-    sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  for (const double part : sums) sum += part;
   return static_cast<float>(sum);
 }
 
@@ -109,12 +116,17 @@ void fill_keys(const Call& call, KeySide& side, std::int64_t first, std::int64_t
   const std::int64_t count = last - first;
   const std::int64_t token = s.first_key + first;
   float* const rows = side.rows.count() == 0 ? scratch : side.rows.data() + first * strides.content;
-  float* const values =
-      side.values.data() + (side.value_columns.count() == 0 ? first * strides.value : 0);
+  // Backward packs values as columns, forward as rows of a tile.
+  const bool as_columns = side.value_columns.count() != 0;
+  float* const values = side.values.data() + (as_columns ? 0 : first * strides.value);
   call.kernels.read_rows(rows_of(call.k, s.batch, side.key_head, token), count, call.head_dim, rows,
                          strides.content);
-  call.kernels.read_rows(rows_of(call.v, s.batch, side.key_head, token), count, call.value_dim,
-                         values, strides.value);
+  const kernels::Rows value_rows = rows_of(call.v, s.batch, side.key_head, token);
+  if (as_columns) {
+    call.kernels.read_rows(value_rows, count, call.value_dim, values, strides.value);
+  } else {
+    call.kernels.pack_values(value_rows, 0, count, call.value_dim, values);
+  }
   for (std::int64_t j = 0; j < count; ++j) {
     if (!call.options.key_padding.empty()) {
       // Padding may hold anything: a zero weight times a NaN would be one.
@@ -124,7 +136,11 @@ void fill_keys(const Call& call, KeySide& side, std::int64_t first, std::int64_t
       side.padding.data()[first + j] = hidden ? -std::numeric_limits<float>::infinity() : 0.0F;
       if (hidden) {
         std::fill_n(rows + j * strides.content, call.head_dim, 0.0F);
-        std::fill_n(values + j * strides.value, call.value_dim, 0.0F);
+        if (as_columns) {
+          std::fill_n(values + j * strides.value, call.value_dim, 0.0F);
+        } else {
+          call.kernels.pack_values({}, j, 1, call.value_dim, values);
+        }
       }
     }
     if (side.raw.count() != 0) {
@@ -142,7 +158,7 @@ void fill_keys(const Call& call, KeySide& side, std::int64_t first, std::int64_t
     add_key_features(call, s, side.first_head, first + j, rows + j * strides.content);
   call.kernels.pack_columns(rows, strides.content, count, strides.depth, 1.0F,
                             side.columns.data() + first * strides.depth);
-  if (side.value_columns.count() != 0) {
+  if (as_columns) {
     call.kernels.pack_columns(values, strides.value, count, call.value_dim, 1.0F,
                               side.value_columns.data() + first * call.value_dim);
   }

@@ -32,6 +32,7 @@ void cut_bench(const Call& call, const QuerySide& side, SliceCutter& cutter, Wor
   bench.key_rows = cutter.take(kTileKeys * strides.content);
   bench.strip = cutter.take(kPanelRows * kStripRow + kStripPad);
   bench.terms = cutter.take(kPanelRows * kStripRow + kStripPad);
+  bench.panels = cutter.take(kBlockRows / kPanelRows * strides.content * kWidest);
   bench.state = cutter.take(2 * (kBlockRows + kWidest));
   bench.out = cutter.take(kBlockRows * strides.value);
   if (side.query_rows.count != 0) {
@@ -42,8 +43,10 @@ void cut_bench(const Call& call, const QuerySide& side, SliceCutter& cutter, Wor
     bench.segments = cutter.take(kBlockRows * 2);
     bench.segment_query = cutter.take(strides.relative);
   }
-  if (side.key_rows.count != 0)
-    bench.band = cutter.take(kBlockRows * rounded_up(side.key_rows.count, kWidest));
+  if (side.key_rows.count != 0) {
+    bench.key_terms = cutter.take(kBlockRows * kStripRow + kStripPad);
+    bench.key_sums = cutter.take(kernels::kKeySums);
+  }
   if (side.value_rows.count != 0) {
     bench.near = cutter.take(kBlockRows * rounded_up(side.value_rows.count, kWidest));
     bench.outside = cutter.take(kBlockRows * 2);
@@ -53,9 +56,10 @@ void cut_bench(const Call& call, const QuerySide& side, SliceCutter& cutter, Wor
 kernels::BlockScratch scratch_of(const Workbench& bench, const QuerySide& side) {
   return {.strip = bench.strip.data(),
           .terms = bench.terms.data(),
+          .panels = bench.panels.data(),
           .far = bench.far.data(),
-          .band = bench.band.data(),
-          .band_stride = rounded_up(side.key_rows.count, kWidest),
+          .key_terms = bench.key_terms.data(),
+          .key_sums = bench.key_sums.data(),
           .near = bench.near.data(),
           .near_stride = rounded_up(side.value_rows.count, kWidest),
           .outside = bench.outside.data(),

@@ -12,41 +12,21 @@ Shards::Shards(TokenOrder order, std::int64_t tokens, int ranks)
   if (ranks < 1) refuse(message("shards: ranks must be at least 1, got ", ranks));
 }
 
-std::int64_t Shards::chunk_start(std::int64_t chunk, std::int64_t chunks) const noexcept {
-  return tokens_ / chunks * chunk + std::min(chunk, tokens_ % chunks);
-}
-
 std::vector<TokenRun> Shards::runs(int rank) const {
   std::vector<TokenRun> runs;
-  const auto add = [&](std::int64_t first, std::int64_t last, std::int64_t stride) {
-    const std::int64_t count = (last - first + stride - 1) / stride;
-    if (count <= 0) return;
-    const std::int64_t row = runs.empty() ? 0 : runs.back().count;
-    if (!runs.empty() && runs.back().first_token + runs.back().count == first) {
-      runs.back().count += count;
+  for (const porting::TokenRun& run : porting::shard_runs(order_, tokens_, ranks_, rank)) {
+    if (run.count == 0) continue;
+    if (!runs.empty() && runs.back().first_token + runs.back().count == run.first) {
+      runs.back().count += run.count;
     } else {
-      runs.push_back({row, first, count, stride});
+      runs.push_back({runs.empty() ? 0 : runs.back().count, run.first, run.count, run.stride});
     }
-  };
-  switch (order_) {
-    case TokenOrder::contiguous:
-      add(chunk_start(rank, ranks_), chunk_start(rank + 1, ranks_), 1);
-      break;
-    case TokenOrder::zigzag:
-      for (const std::int64_t chunk : {std::int64_t{rank}, std::int64_t{2} * ranks_ - 1 - rank})
-        add(chunk_start(chunk, 2 * ranks_), chunk_start(chunk + 1, 2 * ranks_), 1);
-      break;
-    case TokenOrder::striped:
-      add(rank, tokens_, ranks_);
-      break;
   }
   return runs;
 }
 
 std::int64_t Shards::count(int rank) const {
-  std::int64_t count = 0;
-  for (const TokenRun& run : runs(rank)) count += run.count;
-  return count;
+  return porting::shard_tokens(order_, tokens_, ranks_, rank);
 }
 
 std::int64_t Shards::largest_count() const {

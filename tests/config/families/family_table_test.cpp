@@ -1,9 +1,7 @@
 // The table of families is consistent, and docs/models.md matches it.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
 #include <string>
@@ -11,7 +9,7 @@
 
 #include "phasor/config/internal/families.hpp"
 #include "phasor/core/error.hpp"
-#include "phasor/io/internal/file.hpp"
+#include "support/documents.hpp"
 
 namespace phasor::config {
 namespace {
@@ -235,27 +233,10 @@ std::string family_table() {
   return table;
 }
 
-// Text between `<!-- NAME -->` and `<!-- end of NAME -->`. With PHASOR_UPDATE_DOCS set, it is replaced.
-void expect_in_document(const std::string& name, const std::string& text) {
-  const std::filesystem::path path = PHASOR_DOCS_DIR "/models.md";
-  const std::string document = io::read_text(path).value_or_throw();
-  const std::string first = message("<!-- ", name, " -->\n");
-  const std::size_t from = document.find(first);
-  const std::size_t to = document.find(message("<!-- end of ", name, " -->"));
-  ASSERT_TRUE(from != std::string::npos && to != std::string::npos && from < to) << name;
-  const std::size_t start = from + first.size();
-  if (std::getenv("PHASOR_UPDATE_DOCS") != nullptr) {
-    std::ofstream(path) << document.substr(0, start) << text << document.substr(to);
-    return;
-  }
-  EXPECT_EQ(document.substr(start, to - start), text)
-      << "docs/models.md is out of date; run PHASOR_UPDATE_DOCS=1 config_test "
-         "--gtest_filter='FamilyTable.*'";
-}
-
 TEST(FamilyTable, TheDocumentShowsIt) {
-  expect_in_document("decoders", decoder_table());
-  expect_in_document("families", family_table());
+  const std::filesystem::path page = PHASOR_DOCS_DIR "/models.md";
+  tests::expect_in_document(page, "decoders", decoder_table());
+  tests::expect_in_document(page, "families", family_table());
 }
 
 }  // namespace

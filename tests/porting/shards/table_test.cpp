@@ -2,14 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "phasor/core/error.hpp"
-#include "phasor/io/internal/file.hpp"
 #include "phasor/porting/shard_plan.hpp"
+#include "support/documents.hpp"
 
 namespace phasor::porting {
 namespace {
@@ -61,24 +59,6 @@ std::string rows(double gflops) {
   return table;
 }
 
-// Text between `<!-- NAME -->` and `<!-- end of NAME -->`. With PHASOR_UPDATE_DOCS set, it is replaced.
-void expect_in_page(const std::string& page, const std::string& name, const std::string& text) {
-  const std::filesystem::path path = std::filesystem::path(PHASOR_DOCS_DIR) / page;
-  const std::string document = io::read_text(path).value_or_throw();
-  const std::string first = message("<!-- ", name, " -->\n");
-  const std::size_t from = document.find(first);
-  const std::size_t to = document.find(message("<!-- end of ", name, " -->"));
-  ASSERT_TRUE(from != std::string::npos && to != std::string::npos && from < to) << name;
-  const std::size_t start = from + first.size();
-  if (std::getenv("PHASOR_UPDATE_DOCS") != nullptr) {
-    std::ofstream(path) << document.substr(0, start) << text << document.substr(to);
-    return;
-  }
-  EXPECT_EQ(document.substr(start, to - start), text)
-      << page
-      << " is out of date; run PHASOR_UPDATE_DOCS=1 porting_test --gtest_filter='ScaleTable.*'";
-}
-
 TEST(ScaleTable, TheDocumentsShowIt) {
   const std::string cores = rows(kRankGflops), accelerators = rows(kA100Gflops);
   for (const auto& [page, header] :
@@ -91,8 +71,9 @@ TEST(ScaleTable, TheDocumentsShowIt) {
             "传输，秒 | 合计，秒 | 锯齿环，秒 |\n")}) {
     const std::string top =
         std::string(header) + "|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|\n";
-    expect_in_page(page, "calculated on cores", top + cores);
-    expect_in_page(page, "calculated on accelerators", top + accelerators);
+    const std::filesystem::path path = std::filesystem::path(PHASOR_DOCS_DIR) / page;
+    tests::expect_in_document(path, "calculated on cores", top + cores);
+    tests::expect_in_document(path, "calculated on accelerators", top + accelerators);
   }
 }
 

@@ -96,7 +96,7 @@ export default {
     sin_label: "Picture of the sines: positions from left to right, pairs from top to bottom",
     wavelengths_title: "Wavelength of each pair",
     wavelengths_label: "Wavelength of each pair on a logarithmic axis, with the trained length as a line",
-    wavelengths_note: "Pairs above the line do not complete a rotation within the trained length. The own spec states no trained length; choose a model to see one.",
+    wavelengths_note: "Pairs above the line do not complete a rotation within the trained length. Your own spec states no trained length; choose a model to see one.",
     wavelength: "Wavelength",
     wavelength_axis: "Wavelength in positions",
     trained_at: "trained length {length}",

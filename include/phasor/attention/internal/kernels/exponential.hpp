@@ -8,24 +8,34 @@ namespace {
 // Weights below this are exact zeros: a product with subnormal numbers costs a hundred cycles.
 constexpr float kSmallestExponent = -100.0F;
 
-// 2^x for x <= 1 or so; 0 below kSmallestExponent, -infinity included; NaN stays NaN. The
-// polynomial of degree 5 on [-1/2, 1/2] is off by at most 9.2e-8 of the value.
-inline Float exp2_of(Float x) {
+// x[i] = 2^x[i] for x <= 1 or so; 0 below kSmallestExponent, -infinity included; NaN stays NaN. The
+// polynomial of degree 5 on [-1/2, 1/2] is off by at most 9.2e-8 of the value. Several vectors step
+// by step: one alone waits for each of its own results.
+template <int kCount>
+inline void exp2_of_each(Float* x) {
   const Float magic = splat(0x1.8p23F);
-  const Float shifted = x + magic;
-  const Float whole = shifted - magic;
-  const Float part = x - whole;
-  Float p = splat(1.3264727e-3F);
-  p = mul_add(p, part, splat(9.671513e-3F));
-  p = mul_add(p, part, splat(5.5507336e-2F));
-  p = mul_add(p, part, splat(2.4022242e-1F));
-  p = mul_add(p, part, splat(6.93147e-1F));
-  p = mul_add(p, part, splat(1.0F));
+  Float shifted[kCount], part[kCount], p[kCount];
+  const auto each = [](auto step) __attribute__((always_inline)) {
+    PHASOR_UNROLL
+    for (int i = 0; i < kCount; ++i) step(i);
+  };
+  each([&](int i) { shifted[i] = x[i] + magic; });
+  each([&](int i) { part[i] = x[i] - (shifted[i] - magic); });
+  each([&](int i) { p[i] = mul_add(splat(1.3264727e-3F), part[i], splat(9.671513e-3F)); });
+  each([&](int i) { p[i] = mul_add(p[i], part[i], splat(5.5507336e-2F)); });
+  each([&](int i) { p[i] = mul_add(p[i], part[i], splat(2.4022242e-1F)); });
+  each([&](int i) { p[i] = mul_add(p[i], part[i], splat(6.93147e-1F)); });
+  each([&](int i) { p[i] = mul_add(p[i], part[i], splat(1.0F)); });
   // The low bits of `shifted` are the integer; a product, not an addition to the exponent, so that
   // NaN stays NaN.
-  const Bits exponent = (reinterpret_cast<Bits>(shifted) + 127U) << 23;
-  const Float scaled = p * reinterpret_cast<Float>(exponent);
-  return x < splat(kSmallestExponent) ? Float{} : scaled;
+  each([&](int i) {
+    p[i] *= reinterpret_cast<Float>((reinterpret_cast<Bits>(shifted[i]) + 127U) << 23);
+  });
+  each([&](int i) { x[i] = x[i] < splat(kSmallestExponent) ? Float{} : p[i]; });
+}
+inline Float exp2_of(Float x) {
+  exp2_of_each<1>(&x);
+  return x;
 }
 
 // c tanh(x / c).
@@ -100,27 +110,34 @@ inline Float paired_lanes(Float a, Float b, Lanes<Lane...>) {
   return __builtin_shufflevector(
       a, b, ((Lane ^ (kOther * kStep)) + ((Lane & kStep) == 0 ? 0 : kFloats))...);
 }
-// sums[i] summed over its lanes, in lane i: half the shuffles of kFloats single sums.
-inline Float sums_of_lanes(Float* sums) {
+// x[i] joined over its lanes, in lane i: half the shuffles of kFloats single vectors.
+template <class Join>
+inline Float joined_lanes(Float* x, Join join) {
   PHASOR_UNROLL
   for (int i = 0; i < kFloats; i += 2)
-    sums[i / 2] = paired_lanes<1, 0>(sums[i], sums[i + 1], FloatLanes{}) +
-                  paired_lanes<1, 1>(sums[i], sums[i + 1], FloatLanes{});
+    x[i / 2] = join(paired_lanes<1, 0>(x[i], x[i + 1], FloatLanes{}),
+                    paired_lanes<1, 1>(x[i], x[i + 1], FloatLanes{}));
   PHASOR_UNROLL
   for (int i = 0; i < kFloats / 2; i += 2)
-    sums[i / 2] = paired_lanes<2, 0>(sums[i], sums[i + 1], FloatLanes{}) +
-                  paired_lanes<2, 1>(sums[i], sums[i + 1], FloatLanes{});
+    x[i / 2] = join(paired_lanes<2, 0>(x[i], x[i + 1], FloatLanes{}),
+                    paired_lanes<2, 1>(x[i], x[i + 1], FloatLanes{}));
   if constexpr (kFloats >= 8) {
     PHASOR_UNROLL
     for (int i = 0; i < kFloats / 4; i += 2)
-      sums[i / 2] = paired_lanes<4, 0>(sums[i], sums[i + 1], FloatLanes{}) +
-                    paired_lanes<4, 1>(sums[i], sums[i + 1], FloatLanes{});
+      x[i / 2] = join(paired_lanes<4, 0>(x[i], x[i + 1], FloatLanes{}),
+                      paired_lanes<4, 1>(x[i], x[i + 1], FloatLanes{}));
   }
   if constexpr (kFloats >= 16) {
-    sums[0] = paired_lanes<8, 0>(sums[0], sums[1], FloatLanes{}) +
-              paired_lanes<8, 1>(sums[0], sums[1], FloatLanes{});
+    x[0] = join(paired_lanes<8, 0>(x[0], x[1], FloatLanes{}),
+                paired_lanes<8, 1>(x[0], x[1], FloatLanes{}));
   }
-  return sums[0];
+  return x[0];
+}
+inline Float sums_of_lanes(Float* sums) {
+  return joined_lanes(sums, [](Float a, Float b) { return a + b; });
+}
+inline Float largest_of_lanes(Float* values) {
+  return joined_lanes(values, [](Float a, Float b) { return larger(a, b); });
 }
 
 }  // namespace

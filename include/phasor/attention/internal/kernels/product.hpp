@@ -42,9 +42,41 @@ struct Product {
 // What the sums start from: nothing, C, or C times a factor for each row.
 enum class Start { zero, sum, scaled };
 
+// How A and B are read along k. Steps that are known are constants of the loop: it is unrolled, and
+// addresses are displacements from a few pointers. Little more than loads and multiply-adds remains:
+// a core that another thread shares decodes half as many instructions.
+enum class Walk {
+  any,
+  packed,  // a_step = 1, b_step = kFloats
+  panels,  // a_row = 1, a_step = kPitch, b_step = kFloats
+  fixed,   // a_row, a_step and b_vector are constants of the caller
+};
+// Floats from one k to the next in rows of A packed as columns: kRows rounded up to whole vectors.
+constexpr int kPitch = (kRows + kFloats - 1) / kFloats * kFloats;
+
+// sum[v] += a columns[v].
+template <int kCount>
+PHASOR_IN_PLACE void accumulate(Float* sum, const float* a, const Float* columns) {
+#if defined(__FMA__) && !defined(__AVX512F__)
+  // 12 sums, 2 columns and 1 value in 16 registers: in an unrolled loop GCC copies and spills some.
+  if constexpr (kCount == 2) {
+    Float value, sum0 = sum[0], sum1 = sum[1];
+    asm("vbroadcastss %3, %2\n\tvfmadd231ps %4, %2, %0\n\tvfmadd231ps %5, %2, %1"
+        : "+x"(sum0), "+x"(sum1), "=&x"(value)
+        : "m"(*a), "x"(columns[0]), "x"(columns[1]));
+    sum[0] = sum0;
+    sum[1] = sum1;
+    return;
+  }
+#endif
+  const Float value = in_register(splat(*a));
+  PHASOR_UNROLL
+  for (int v = 0; v < kCount; ++v) sum[v] = mul_add(value, columns[v], sum[v]);
+}
+
 // C = start + A B (+ add: row r of it at add + r * add_row). The addend comes last, so that it is
 // rounded once and not with every product.
-template <int kCount, Start kStart>
+template <int kCount, Start kStart, Walk kWalk = Walk::any>
 PHASOR_IN_PLACE void product(const Product& p, const float* factors, const float* add,
                              std::int64_t add_row) {
   Float sum[kRows][kCount];
@@ -60,25 +92,45 @@ PHASOR_IN_PLACE void product(const Product& p, const float* factors, const float
       }
     }
   }
+  constexpr bool kIsGiven = kWalk == Walk::any || kWalk == Walk::fixed;
+  const std::int64_t a_step = kIsGiven ? p.a_step : kWalk == Walk::packed ? 1 : kPitch;
+  const std::int64_t a_row = kWalk == Walk::panels ? 1 : p.a_row;
+  const std::int64_t b_step = kIsGiven ? p.b_step : kFloats;
   const float* a = p.a;
-  const float* a3 = p.a + 3 * p.a_row;
+  const float* a3 = p.a + 3 * a_row;
   const float* b = p.b;
   const float* b3 = p.b + 3 * p.b_vector;
-  for (std::int64_t k = 0; k < p.depth; ++k) {
+  const auto add_products = [&](std::int64_t k) __attribute__((always_inline)) {
     Float columns[kCount];
     PHASOR_UNROLL
     for (int v = 0; v < kCount; ++v)
-      columns[v] = in_register(load<Float>(v < 3 ? b + v * p.b_vector : b3));
+      columns[v] = in_register(load<Float>((v < 3 ? b + v * p.b_vector : b3) + k * b_step));
     PHASOR_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      const Float value = in_register(splat(*(r < 3 ? a + r * p.a_row : a3 + (r - 3) * p.a_row)));
-      PHASOR_UNROLL
-      for (int v = 0; v < kCount; ++v) sum[r][v] = mul_add(value, columns[v], sum[r][v]);
+      const float* const row = r < 3 || kWalk == Walk::panels || kWalk == Walk::fixed
+                                   ? a + r * a_row
+                                   : a3 + (r - 3) * a_row;
+      accumulate<kCount>(sum[r], row + k * a_step, columns);
     }
-    a += p.a_step;
-    a3 += p.a_step;
-    b += p.b_step;
-    b3 += p.b_step;
+  };
+  const auto advance = [&](std::int64_t steps) __attribute__((always_inline)) {
+    a += steps * a_step;
+    a3 += steps * a_step;
+    b += steps * b_step;
+    b3 += steps * b_step;
+  };
+  std::int64_t k = 0;
+  if constexpr (kWalk != Walk::any) {
+    constexpr int kAtOnce = 4;
+    for (; k + kAtOnce <= p.depth; k += kAtOnce) {
+      PHASOR_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) add_products(i);
+      advance(kAtOnce);
+    }
+  }
+  for (; k < p.depth; ++k) {
+    add_products(0);
+    advance(1);
   }
   PHASOR_UNROLL
   for (int r = 0; r < kRows; ++r) {
@@ -91,20 +143,20 @@ PHASOR_IN_PLACE void product(const Product& p, const float* factors, const float
 }
 
 // The same over any number of vectors of columns.
-template <Start kStart>
+template <Start kStart, Walk kWalk = Walk::any>
 PHASOR_IN_PLACE void wide_product(Product p, std::int64_t vectors, const float* factors = nullptr,
                                   const float* add = nullptr, std::int64_t add_row = 0) {
   for (; vectors >= kVectors; vectors -= kVectors) {
-    product<kVectors, kStart>(p, factors, add, add_row);
+    product<kVectors, kStart, kWalk>(p, factors, add, add_row);
     p.b += kVectors * p.b_vector;
     p.c += kVectors * kFloats;
     if (add != nullptr) add += kVectors * kFloats;
   }
   if constexpr (kVectors == 4) {
-    if (vectors == 3) product<3, kStart>(p, factors, add, add_row);
-    if (vectors == 2) product<2, kStart>(p, factors, add, add_row);
+    if (vectors == 3) product<3, kStart, kWalk>(p, factors, add, add_row);
+    if (vectors == 2) product<2, kStart, kWalk>(p, factors, add, add_row);
   }
-  if (vectors == 1) product<1, kStart>(p, factors, add, add_row);
+  if (vectors == 1) product<1, kStart, kWalk>(p, factors, add, add_row);
 }
 
 // (a0 b0 a1 b1 ...) of the first halves of a and b, and of the second.
