@@ -4,6 +4,7 @@
 #include "models/kernels/activations.hpp"
 #include "models/kernels/dequantise.hpp"
 #include "models/kernels/layer_ops.hpp"
+#include "models/kernels/panel.hpp"
 #include "models/kernels/stream.hpp"
 #include "models/kernels/tile.hpp"
 
@@ -26,6 +27,10 @@ const Kernels PHASOR_JOIN(kernels_, PHASOR_KERNEL_LEVEL) = {
     .unpacked_bytes = unpacked_bytes,
     .unpack = unpack,
     .tile = tile,
+    .set_tokens = kRows,
+    .panel_groups = kPanelGroups,
+    .write_set = write_set,
+    .multiply_panels = multiply_panels,
     .layer = kLayerKernels,
 };
 

@@ -23,7 +23,20 @@ inline constexpr int kFastSteps = 2;
 inline constexpr float kStepRatio = 1.0F / 254;
 inline constexpr std::int64_t kMostStreamed = 32;  // tokens of one streaming product
 
-enum class Format : std::uint8_t { f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k };
+enum class Format : std::uint8_t {
+  f32,
+  f16,
+  bf16,
+  q8_0,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q4_k,
+  q5_k,
+  q6_k,
+  iq4_nl
+};
 
 // The size of a unit of 16 rows. f16 scales and minima are 32 bytes, words of 32 bits 64.
 struct Layout {
@@ -41,6 +54,7 @@ struct Layout {
     case Format::q8_0:
       return {32, 32, 512};
     case Format::q4_0:
+    case Format::iq4_nl:
       return {32, 32, 256};
     case Format::q4_1:
       return {32, 64, 256};
@@ -86,6 +100,18 @@ struct TileTokens {
   std::int8_t* second;  // kBlock codes a block, in the same order
   std::int32_t* heavy;  // of each set blocks + 1 numbers: how many, then which
   std::int64_t blocks;
+};
+
+// Many tokens as floats: some columns of dequantised groups, [columns, 16] each, and of tokens in sets
+// of set_tokens, [columns, set_tokens] each, the last filled up with zeros.
+struct Panels {
+  const float* groups;
+  std::int64_t group_stride;
+  std::int64_t count;  // of groups
+  const float* sets;
+  std::int64_t tokens;
+  std::int64_t columns;
+  bool adds;  // to the results, which hold the columns before
 };
 
 // Where results go: row r of token t at out + t * stride + r, plus bias[r].
@@ -150,6 +176,12 @@ struct Kernels {
   // `groups` unpacked groups times all tokens.
   void (*tile)(const Weights& weights, const std::byte* unpacked, std::int64_t groups,
                const TileTokens& x, std::int64_t tokens, const Results& results);
+
+  // As floats. `panel_groups` groups make a tile: memory for as many must exist.
+  std::int64_t set_tokens, panel_groups;
+  void (*write_set)(const float* x, std::int64_t tokens, std::int64_t columns,
+                    std::int64_t x_stride, float* out);
+  void (*multiply_panels)(const Panels& panels, const Results& results);
   LayerKernels layer;
 };
 
