@@ -345,8 +345,8 @@ class Call {
   std::int64_t tokens_, columns_, x_stride_;
   const ComputeOptions& options_;
   const Kernels& kernels_;
-  // Of exact products of many tokens. With AVX2 the panels take as long as oneDNN (1.26 to 1.38 times the
-  // peak's time, oneDNN 1.34 to 1.38), and their sums do not depend on the split into parts.
+  // Of exact products of many tokens. With AVX2 the panels take as long as oneDNN (1.26 to 1.64 times the
+  // peak's time in four runs, oneDNN 1.34 to 1.38), and their sums do not depend on the split into parts.
   const Way many_;
   bool others_ = false;  // products that are not by panels
   float* sets_ = nullptr;
