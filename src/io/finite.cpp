@@ -99,6 +99,7 @@ std::optional<NonFinite> find_non_finite(TensorType type,
     case TensorType::bf16:
       return find<BFloat16>(blocks);
     case TensorType::q4_0:
+    case TensorType::iq4_nl:
       return find<Half, 18>(blocks);
     case TensorType::q5_0:
       return find<Half, 22>(blocks);

@@ -19,14 +19,15 @@ struct TypeFacts {
 };
 
 // In the order of TensorType.
-constexpr std::array<TypeFacts, 23> kTypeFacts{{
-    {"f64", 1, 8},      {"f32", 1, 4},      {"f16", 1, 2},      {"bf16", 1, 2},   {"f8_e4m3", 1, 1},
-    {"f8_e5m2", 1, 1},  {"i64", 1, 8},      {"i32", 1, 4},      {"i16", 1, 2},    {"i8", 1, 1},
-    {"u64", 1, 8},      {"u32", 1, 4},      {"u16", 1, 2},      {"u8", 1, 1},     {"bool", 1, 1},
-    {"q4_0", 32, 18},   {"q4_1", 32, 20},   {"q5_0", 32, 22},   {"q5_1", 32, 24}, {"q8_0", 32, 34},
-    {"q4_k", 256, 144}, {"q5_k", 256, 176}, {"q6_k", 256, 210},
+constexpr std::array<TypeFacts, 24> kTypeFacts{{
+    {"f64", 1, 8},      {"f32", 1, 4},      {"f16", 1, 2},      {"bf16", 1, 2},
+    {"f8_e4m3", 1, 1},  {"f8_e5m2", 1, 1},  {"i64", 1, 8},      {"i32", 1, 4},
+    {"i16", 1, 2},      {"i8", 1, 1},       {"u64", 1, 8},      {"u32", 1, 4},
+    {"u16", 1, 2},      {"u8", 1, 1},       {"bool", 1, 1},     {"q4_0", 32, 18},
+    {"q4_1", 32, 20},   {"q5_0", 32, 22},   {"q5_1", 32, 24},   {"q8_0", 32, 34},
+    {"q4_k", 256, 144}, {"q5_k", 256, 176}, {"q6_k", 256, 210}, {"iq4_nl", 32, 18},
 }};
-static_assert(static_cast<std::size_t>(TensorType::q6_k) + 1 == kTypeFacts.size());
+static_assert(static_cast<std::size_t>(TensorType::iq4_nl) + 1 == kTypeFacts.size());
 
 // Bytes of a file that are read at once, on the stack.
 constexpr std::size_t kPiece = std::size_t{16} << 10;

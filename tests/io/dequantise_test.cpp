@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::array kQuantised = {TensorType::q4_0, TensorType::q4_1, TensorType::q5_0,
                                    TensorType::q5_1, TensorType::q8_0, TensorType::q4_k,
-                                   TensorType::q5_k, TensorType::q6_k};
+                                   TensorType::q5_k, TensorType::q6_k, TensorType::iq4_nl};
 
 std::vector<float> floats_of(TensorType type, std::span<const std::byte> bytes) {
   const auto blocks = static_cast<std::int64_t>(bytes.size() / block_bytes(type));
@@ -90,6 +90,14 @@ double plain(TensorType type, std::span<const std::byte> block, std::size_t i) {
   switch (type) {
     case TensorType::q4_0:
       return half(block, 0) * (bits(block, 8 * 2 + nibble, 4) - 8);
+    case TensorType::iq4_nl: {
+      // The steps between neighbouring values, from the lowest on.
+      constexpr int kSteps[16] = {-127, 23, 21, 18, 16, 14, 13, 12, 11, 12, 12, 13, 15, 16, 20, 24};
+      const int code = bits(block, 8 * 2 + nibble, 4);
+      int value = 0;
+      for (int step = 0; step <= code; ++step) value += kSteps[step];
+      return half(block, 0) * value;
+    }
     case TensorType::q4_1:
       return half(block, 0) * bits(block, 8 * 4 + nibble, 4) + half(block, 2);
     case TensorType::q5_0:

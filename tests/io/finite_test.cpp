@@ -16,12 +16,12 @@ struct Place {
 };
 // The scale, and the minimum of the types that have one.
 constexpr Place kPlaces[] = {
-    {TensorType::f64, 0, 8},   {TensorType::f32, 0, 4},  {TensorType::f16, 0, 2},
-    {TensorType::bf16, 0, 2},  {TensorType::q4_0, 0, 2}, {TensorType::q4_1, 0, 2},
-    {TensorType::q4_1, 2, 2},  {TensorType::q5_0, 0, 2}, {TensorType::q5_1, 0, 2},
-    {TensorType::q5_1, 2, 2},  {TensorType::q8_0, 0, 2}, {TensorType::q4_k, 0, 2},
-    {TensorType::q4_k, 2, 2},  {TensorType::q5_k, 0, 2}, {TensorType::q5_k, 2, 2},
-    {TensorType::q6_k, 208, 2}};
+    {TensorType::f64, 0, 8},    {TensorType::f32, 0, 4},   {TensorType::f16, 0, 2},
+    {TensorType::bf16, 0, 2},   {TensorType::q4_0, 0, 2},  {TensorType::q4_1, 0, 2},
+    {TensorType::q4_1, 2, 2},   {TensorType::q5_0, 0, 2},  {TensorType::q5_1, 0, 2},
+    {TensorType::q5_1, 2, 2},   {TensorType::q8_0, 0, 2},  {TensorType::q4_k, 0, 2},
+    {TensorType::q4_k, 2, 2},   {TensorType::q5_k, 0, 2},  {TensorType::q5_k, 2, 2},
+    {TensorType::q6_k, 208, 2}, {TensorType::iq4_nl, 0, 2}};
 
 // Bits of a number of the type: infinity, -infinity, NaN.
 std::vector<std::uint64_t> not_finite(const Place& place) {

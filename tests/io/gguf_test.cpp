@@ -135,12 +135,12 @@ TEST_F(Gguf, GivesTensorsInTheirOrderWithShapesOutermostFirst) {
 
 TEST_F(Gguf, KnowsTheNumberOfEachTensorType) {
   const std::vector<std::pair<std::uint32_t, TensorType>> types = {
-      {0, TensorType::f32},   {1, TensorType::f16},   {2, TensorType::q4_0},
-      {3, TensorType::q4_1},  {6, TensorType::q5_0},  {7, TensorType::q5_1},
-      {8, TensorType::q8_0},  {12, TensorType::q4_k}, {13, TensorType::q5_k},
-      {14, TensorType::q6_k}, {24, TensorType::i8},   {25, TensorType::i16},
-      {26, TensorType::i32},  {27, TensorType::i64},  {28, TensorType::f64},
-      {30, TensorType::bf16}};
+      {0, TensorType::f32},   {1, TensorType::f16},     {2, TensorType::q4_0},
+      {3, TensorType::q4_1},  {6, TensorType::q5_0},    {7, TensorType::q5_1},
+      {8, TensorType::q8_0},  {12, TensorType::q4_k},   {13, TensorType::q5_k},
+      {14, TensorType::q6_k}, {20, TensorType::iq4_nl}, {24, TensorType::i8},
+      {25, TensorType::i16},  {26, TensorType::i32},    {27, TensorType::i64},
+      {28, TensorType::f64},  {30, TensorType::bf16}};
   for (const auto& [number, type] : types) {
     GgufWriter writer;
     const std::size_t bytes =

@@ -43,6 +43,7 @@ enum class TensorType : std::uint8_t {
   q4_k,
   q5_k,
   q6_k,
+  iq4_nl,
 };
 
 [[nodiscard]] PHASOR_API std::string_view name_of(TensorType type) noexcept;  // "f32", "q4_k", ...

@@ -39,6 +39,15 @@ void decode_q4_0(const std::byte* block, float* out) noexcept {
   for (int j = 0; j < kBlock; ++j) out[j] = static_cast<float>(nibble(block + 2, j) - 8) * scale;
 }
 
+// IQ4_NL: a nibble is one of sixteen values that are denser near zero.
+void decode_iq4_nl(const std::byte* block, float* out) noexcept {
+  constexpr int kValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                               1,    13,   25,  38,  53,  69,  89,  113};
+  const float scale = half_at(block);
+  for (int j = 0; j < kBlock; ++j)
+    out[j] = static_cast<float>(kValues[nibble(block + 2, j)]) * scale;
+}
+
 void decode_q4_1(const std::byte* block, float* out) noexcept {
   const float scale = half_at(block);
   const float offset = half_at(block + 2);
@@ -156,6 +165,8 @@ Decode decoder_of(TensorType type) noexcept {
       return decode_q5_k;
     case TensorType::q6_k:
       return decode_q6_k;
+    case TensorType::iq4_nl:
+      return decode_iq4_nl;
     default:
       return nullptr;
   }

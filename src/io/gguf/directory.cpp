@@ -39,7 +39,7 @@ constexpr std::array kGgmlTypes = {
     GgmlType{17, "IQ2_XS", 256, 74},
     GgmlType{18, "IQ3_XXS", 256, 98},
     GgmlType{19, "IQ1_S", 256, 50},
-    GgmlType{20, "IQ4_NL", 32, 18},
+    GgmlType{20, "IQ4_NL", 32, 18, TensorType::iq4_nl},
     GgmlType{21, "IQ3_S", 256, 110},
     GgmlType{22, "IQ2_S", 256, 82},
     GgmlType{23, "IQ4_XS", 256, 136},

@@ -15,7 +15,7 @@ void dequantise_type(const Weights& weights, std::int64_t group, float* out, std
       const typename Type::Head head = Type::head(head_at, part);
       for (int b = 0; b < Type::kBlocks; ++b) {
         Ints codes[kWords];
-        read_codes<Type::kBits>(code + word_offset(part), codes);
+        read_codes<Type::kStored>(code + word_offset(part), codes);
         const Float minimum = head.minimum_of(b);
         PHASOR_UNROLL
         for (int w = 0; w < kWords; ++w) {

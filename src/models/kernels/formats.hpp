@@ -38,7 +38,10 @@ struct Bf16 {
   }
 };
 
-// Codes of kBits; `at` is the block's first word at the part's lanes.
+// Stored as nibbles that stand for bytes of a table.
+constexpr int kTabled = 104;
+
+// Codes of kBits, or kTabled; `at` is the block's first word at the part's lanes.
 template <int kBits>
 class BlockCodes {
  public:
@@ -59,6 +62,10 @@ class BlockCodes {
     const Ints both = in_register(read_word(at_, w));
     low = both & splat_int(0x0f0f0f0f);
     high = shifted_right(both, 4) & splat_int(0x0f0f0f0f);
+    if constexpr (kBits == kTabled) {
+      low = from_table(low);
+      high = from_table(high);
+    }
     if constexpr (kBits == 5) {  // bit 8j + w of a further word is the fifth of column 4w + j
       low |= (upper_[0] << (4 - w)) & splat_int(0x10101010);
       high |= shifted_right(upper_[0], w) & splat_int(0x10101010);
@@ -85,7 +92,7 @@ PHASOR_IN_PLACE void read_codes(const std::byte* at, Ints (&codes)[kWords]) {
 // scale for each 16 columns.
 template <int kBits_, int kZero_, bool kMinima_>
 struct PlainFormat {  // a unit is a block
-  static constexpr int kBits = kBits_, kZero = kZero_, kHalves = 1, kBlocks = 1;
+  static constexpr int kBits = kBits_, kStored = kBits, kZero = kZero_, kHalves = 1, kBlocks = 1;
   static constexpr bool kMinima = kMinima_;
   static constexpr std::int64_t kCodeBytes = (kBits == 8 ? 8 : kBits) * 64;
   static constexpr std::int64_t kHeadBytes = kMinima ? 64 : 32;
@@ -107,7 +114,7 @@ struct PlainFormat {  // a unit is a block
 // Eight blocks share two halves; each has six bits of scale and six of minimum.
 template <int kBits_>
 struct SuperFormat {
-  static constexpr int kBits = kBits_, kZero = 0, kHalves = 1, kBlocks = 8;
+  static constexpr int kBits = kBits_, kStored = kBits, kZero = 0, kHalves = 1, kBlocks = 8;
   static constexpr bool kMinima = true;
   static constexpr std::int64_t kCodeBytes = kBits * 64;
   static constexpr std::int64_t kHeadBytes = 64 + 3 * 64;
@@ -141,7 +148,7 @@ struct SuperFormat {
 };
 
 struct SixBits {
-  static constexpr int kBits = 6, kZero = 32, kHalves = 2, kBlocks = 8;
+  static constexpr int kBits = 6, kStored = kBits, kZero = 32, kHalves = 2, kBlocks = 8;
   static constexpr bool kMinima = false;
   static constexpr std::int64_t kCodeBytes = 6 * 64;
   static constexpr std::int64_t kHeadBytes = 32 + 4 * 64;
@@ -164,6 +171,10 @@ struct SixBits {
 
 using Q8_0 = PlainFormat<8, 128, false>;  // stored with the sign bit flipped
 using Q4_0 = PlainFormat<4, 8, false>;
+struct IQ4_NL : PlainFormat<8, 128, false> {  // values plus 128, from the table of dot.hpp
+  static constexpr int kStored = kTabled;
+  static constexpr std::int64_t kCodeBytes = 256;
+};
 using Q4_1 = PlainFormat<4, 0, true>;
 using Q5_0 = PlainFormat<5, 16, false>;
 using Q5_1 = PlainFormat<5, 0, true>;
@@ -196,6 +207,8 @@ PHASOR_IN_PLACE void with_format(Format format, const Call& call) {
       return call(Q5_K{});
     case Format::q6_k:
       return call(Q6_K{});
+    case Format::iq4_nl:
+      return call(IQ4_NL{});
     default:
       return;
   }

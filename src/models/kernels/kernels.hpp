@@ -23,7 +23,20 @@ inline constexpr int kFastSteps = 2;
 inline constexpr float kStepRatio = 1.0F / 254;
 inline constexpr std::int64_t kMostStreamed = 32;  // tokens of one streaming product
 
-enum class Format : std::uint8_t { f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k };
+enum class Format : std::uint8_t {
+  f32,
+  f16,
+  bf16,
+  q8_0,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q4_k,
+  q5_k,
+  q6_k,
+  iq4_nl
+};
 
 // The size of a unit of 16 rows. f16 scales and minima are 32 bytes, words of 32 bits 64.
 struct Layout {
@@ -41,6 +54,7 @@ struct Layout {
     case Format::q8_0:
       return {32, 32, 512};
     case Format::q4_0:
+    case Format::iq4_nl:
       return {32, 32, 256};
     case Format::q4_1:
       return {32, 64, 256};

@@ -80,7 +80,7 @@ PHASOR_IN_PLACE void add_block(const typename Type::Head* heads, int block,
   for (int w = 0; w < kWords / 2; ++w) {
     Ints low[kCount], high[kCount];
     PHASOR_UNROLL
-    for (int v = 0; v < kCount; ++v) BlockCodes<Type::kBits>(codes[v]).read(w, low[v], high[v]);
+    for (int v = 0; v < kCount; ++v) BlockCodes<Type::kStored>(codes[v]).read(w, low[v], high[v]);
     PHASOR_UNROLL
     for (int s = 0; s < kSteps; ++s) {
       const Ints first = splat_codes(x.codes[s] + 4 * w);

@@ -57,7 +57,7 @@ void unpack_type(const Weights& weights, std::int64_t group, std::byte* out) {
           }
         }
         Ints codes[kWords];
-        read_codes<Type::kBits>(code + word_offset(part), codes);
+        read_codes<Type::kStored>(code + word_offset(part), codes);
         PHASOR_UNROLL
         for (int w = 0; w < kWords; ++w) store(to + To::kHeadBytes + w * 64, codes[w]);
         code += Type::kCodeBytes;

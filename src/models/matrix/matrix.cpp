@@ -6,6 +6,7 @@
 
 #include "models/matrix/dispatch.hpp"
 #include "models/matrix/packed.hpp"
+#include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/io/internal/finite.hpp"
 
@@ -78,6 +79,44 @@ void refuse_non_finite(const io::Tensor& tensor, std::int64_t first, std::int64_
                                         " to ", column + elements - 1));
 }
 
+// The parts below each other, into the order of the kernels.
+struct Packing {
+  std::span<const TensorRows> parts;
+  Matrix::Packed& packed;
+  std::int64_t columns;
+  std::size_t row_bytes;
+
+  // Rows [from, to) of the result, whole groups.
+  void run(std::int64_t from, std::int64_t to) const {
+    // Rows at a time that stay in the processor's cache between the file, the check and the packing.
+    constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
+    const auto most = static_cast<std::int64_t>(std::max<std::size_t>(1, kPieceBytes / row_bytes));
+    std::vector<std::byte> read;
+    std::int64_t before = 0;  // rows of the parts before this one
+    for (const TensorRows& part : parts) {
+      const io::Tensor& tensor = *part.tensor;
+      const std::int64_t end = std::min(part.count, to - before);
+      for (std::int64_t at = std::max<std::int64_t>(0, from - before); at < end;) {
+        const std::int64_t count = std::min(most, end - at);
+        const std::size_t begin = static_cast<std::size_t>(part.first + at) * row_bytes;
+        const std::size_t size = static_cast<std::size_t>(count) * row_bytes;
+        std::span<const std::byte> piece;
+        if (tensor.file == nullptr) {
+          piece = tensor.bytes.subspan(begin, size);
+        } else {
+          read.resize(size);
+          io::read_bytes(tensor, begin, read);
+          piece = read;
+        }
+        refuse_non_finite(tensor, part.first + at, columns, piece);
+        pack_rows(packed, before + at, count, piece.data());
+        at += count;
+      }
+      before += part.count;
+    }
+  }
+};
+
 }  // namespace
 
 std::string_view name_of(Precision precision) noexcept {
@@ -96,31 +135,20 @@ Matrix Matrix::pack(std::span<const TensorRows> parts) {
   const std::shared_ptr<Packed> packed = make_packed(type, rows, columns);
   const std::size_t row_bytes =
       static_cast<std::size_t>(columns / io::block_elements(type)) * io::block_bytes(type);
-  // Rows at a time that stay in the processor's cache between the file, the check and the packing.
-  constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
-  const auto most = static_cast<std::int64_t>(std::max<std::size_t>(1, kPieceBytes / row_bytes));
-  std::vector<std::byte> read;
-  std::int64_t row = 0;
-  for (const TensorRows& part : parts) {
-    const io::Tensor& tensor = *part.tensor;
-    for (std::int64_t at = part.first, end = at + part.count; at < end;) {
-      const std::int64_t count = std::min(most, end - at);
-      const std::size_t begin = static_cast<std::size_t>(at) * row_bytes;
-      const std::size_t size = static_cast<std::size_t>(count) * row_bytes;
-      std::span<const std::byte> piece;
-      if (tensor.file == nullptr) {
-        piece = tensor.bytes.subspan(begin, size);
-      } else {
-        read.resize(size);
-        io::read_bytes(tensor, begin, read);
-        piece = read;
-      }
-      refuse_non_finite(tensor, at, columns, piece);
-      pack_rows(*packed, row, count, piece.data());
-      row += count;
-      at += count;
-    }
-  }
+  Packing packing{parts, *packed, columns, row_bytes};
+  // New memory costs more than the packing: its pages are cleared when they are first written, and
+  // threads do that at the same time.
+  const std::int64_t worth = packed->weights.groups * packed->weights.group_bytes /
+                             static_cast<std::int64_t>(core::kThreadBytes);
+  core::run_parts(
+      static_cast<int>(std::clamp<std::int64_t>(worth, 1, core::available_threads())),
+      [](void* context, int part, int count) {
+        const auto& self = *static_cast<const Packing*>(context);
+        const std::int64_t groups = self.packed.weights.groups;
+        self.run(groups * part / count * kernels::kGroupRows,
+                 groups * (part + 1) / count * kernels::kGroupRows);
+      },
+      &packing);
   Matrix matrix;
   matrix.packed_ = packed;
   return matrix;

@@ -151,6 +151,7 @@ void pack_block(const Row& to, std::int64_t unit, const std::byte* block) {
     case Format::q8_0:
       return pack_words(to, unit, block, 1, 8, kSigns);
     case Format::q4_0:
+    case Format::iq4_nl:
       return pack_words(to, unit, block, 1, 4, 0);
     case Format::q4_1:
       return pack_words(to, unit, block, 2, 4, 0);
@@ -205,12 +206,13 @@ void pack_row(TensorType type, const Row& to, std::int64_t columns, const std::b
 
 std::optional<Format> format_of(TensorType type) noexcept {
   static constexpr std::pair<TensorType, Format> kFormats[] = {
-      {TensorType::f64, Format::f32},   {TensorType::f32, Format::f32},
-      {TensorType::f16, Format::f16},   {TensorType::bf16, Format::bf16},
-      {TensorType::q8_0, Format::q8_0}, {TensorType::q4_0, Format::q4_0},
-      {TensorType::q4_1, Format::q4_1}, {TensorType::q5_0, Format::q5_0},
-      {TensorType::q5_1, Format::q5_1}, {TensorType::q4_k, Format::q4_k},
-      {TensorType::q5_k, Format::q5_k}, {TensorType::q6_k, Format::q6_k}};
+      {TensorType::f64, Format::f32},      {TensorType::f32, Format::f32},
+      {TensorType::f16, Format::f16},      {TensorType::bf16, Format::bf16},
+      {TensorType::q8_0, Format::q8_0},    {TensorType::q4_0, Format::q4_0},
+      {TensorType::q4_1, Format::q4_1},    {TensorType::q5_0, Format::q5_0},
+      {TensorType::q5_1, Format::q5_1},    {TensorType::q4_k, Format::q4_k},
+      {TensorType::q5_k, Format::q5_k},    {TensorType::q6_k, Format::q6_k},
+      {TensorType::iq4_nl, Format::iq4_nl}};
   for (const auto& [stored, format] : kFormats) {
     if (stored == type) return format;
   }

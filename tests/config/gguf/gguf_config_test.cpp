@@ -415,8 +415,8 @@ TEST(GgufConfig, RefusesWhatItDoesNotKnow) {
                  {"rope_factors_long.weight", "rope_factors_short.weight"});
   expect_refused(model("llama").floats("rope_freqs.weight", {1.0F, 2.0F}),
                  {"rope_freqs.weight", "2", "32"});
-  expect_refused(model("llama").tensor("rope_freqs.weight", 20, {32}, std::string(18, '\0')),
-                 {"rope_freqs.weight", "IQ4_NL"}, ErrorCode::unsupported);
+  expect_refused(model("llama").tensor("rope_freqs.weight", 39, {32}, std::string(17, '\0')),
+                 {"rope_freqs.weight", "MXFP4"}, ErrorCode::unsupported);
   GgufWriter yarn = model("llama").text("llama.rope.scaling.type", "yarn");
   yarn.number<float>("llama.rope.scaling.factor", 4.0F);
   expect_refused(GgufWriter(yarn).number<float>("llama.rope.scaling.yarn_log_multiplier", 0.5F),

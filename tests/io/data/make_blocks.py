@@ -12,7 +12,7 @@ from gguf import GGMLQuantizationType, quants
 HERE = pathlib.Path(__file__).parent
 TYPES = {  # bytes of a block, offsets of its half-precision scales
     "Q4_0": (18, [0]), "Q4_1": (20, [0, 2]), "Q5_0": (22, [0]), "Q5_1": (24, [0, 2]), "Q8_0": (34, [0]),
-    "Q4_K": (144, [0, 2]), "Q5_K": (176, [0, 2]), "Q6_K": (210, [208]),
+    "Q4_K": (144, [0, 2]), "Q5_K": (176, [0, 2]), "Q6_K": (210, [208]), "IQ4_NL": (18, [0]),
 }
 BLOCKS = 6
 

@@ -61,7 +61,7 @@ TEST(NonFiniteBlocks, ScalesAreRefusedWithTheirRow) {
   using io::TensorType;
   for (const TensorType type :
        {TensorType::q4_0, TensorType::q4_1, TensorType::q5_0, TensorType::q5_1, TensorType::q8_0,
-        TensorType::q4_k, TensorType::q5_k, TensorType::q6_k}) {
+        TensorType::q4_k, TensorType::q5_k, TensorType::q6_k, TensorType::iq4_nl}) {
     constexpr std::int64_t kRows = 40, kColumns = 512;
     const std::int64_t elements = io::block_elements(type);
     for (const std::size_t half : plan_of(type).halves) {

@@ -16,10 +16,10 @@ namespace phasor::models::testing {
 
 using io::TensorType;
 
-inline constexpr std::array kTypes = {TensorType::f64,  TensorType::f32,  TensorType::f16,
-                                      TensorType::bf16, TensorType::q8_0, TensorType::q4_0,
-                                      TensorType::q4_1, TensorType::q5_0, TensorType::q5_1,
-                                      TensorType::q4_k, TensorType::q5_k, TensorType::q6_k};
+inline constexpr std::array kTypes = {
+    TensorType::f64,  TensorType::f32,  TensorType::f16,   TensorType::bf16, TensorType::q8_0,
+    TensorType::q4_0, TensorType::q4_1, TensorType::q5_0,  TensorType::q5_1, TensorType::q4_k,
+    TensorType::q5_k, TensorType::q6_k, TensorType::iq4_nl};
 
 // Where a block keeps its half-precision scales, and the bytes that are codes.
 struct BlockPlan {
@@ -31,6 +31,7 @@ inline BlockPlan plan_of(TensorType type) {
   switch (type) {
     case TensorType::q8_0:
     case TensorType::q4_0:
+    case TensorType::iq4_nl:
     case TensorType::q5_0:
       return {{0}, 2, end};
     case TensorType::q4_1:
