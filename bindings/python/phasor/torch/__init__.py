@@ -2,7 +2,7 @@
 
 rotate, rotate_qk, rotate_by, attention and linear_attention are those of phasor, with gradients; cos_sin has tensors.
 phasor.torch.llama, .hf, .flash_attn and .rotary_embedding_torch have the names of each original; patch() replaces the
-rotary part of a transformers model. phasor.torch.parallel has attention over the ranks of torch.distributed. Tensors of
+rotary part of a transformers model, patch_on_load() that of each one it loads. phasor.torch.parallel has attention over the ranks of torch.distributed. Tensors of
 bfloat16, float16, float32 and float64: rotation on any device of torch, attention on the CPU.
 """
 
@@ -21,6 +21,8 @@ from ._dropins import apply_rotary_emb
 from .hf import PhasorRotaryEmbedding, apply_rotary_pos_emb, rotate_half
 from .llama import precompute_freqs_cis
 from ._patch import patch, patched, unpatch
+from ._patch_on_load import patch_on_load
+from ._serving import fill_cos_sin_cache
 from .rotary_embedding_torch import RotaryEmbedding
 
 __all__ = [
@@ -30,11 +32,13 @@ __all__ = [
     "apply_rotary_pos_emb",
     "attention",
     "cos_sin",
+    "fill_cos_sin_cache",
     "flash_attn",
     "hf",
     "linear_attention",
     "llama",
     "patch",
+    "patch_on_load",
     "patched",
     "precompute_freqs_cis",
     "rotary_embedding_torch",

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from types import FunctionType, MethodType
+from types import CellType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from .._core import Error
 from ._common import refusal
-from ._patch_tables import PROBED, TOLERANCE, agree, function_swaps, table_equivalent, table_swaps
+from ._patch_tables import PROBED, TOLERANCE, agree, function_swaps, table_equivalent, table_swaps, tables_of
 from ._rotation_ops import in_form
 from .hf import Form, PhasorRotaryEmbedding, apply_rotary_pos_emb
 
@@ -62,30 +62,39 @@ def patch(model: _Model) -> _Model:
     """
     if patched(model) is not None:
         return model
-    if any(patched(part) is not None for part in model.modules()):
+    if has_patched_part(model):
         raise refusal("invalid_argument", "patch: a submodule is already patched; unpatch() it first")
-    record = Patch()
-    swaps = _rotary_swaps(model, record)
-    tables = table_swaps(model, record.rotary)
-    if not record.rotary:
+    if not patch_found(model):
         raise refusal(
             "unsupported",
             "patch: the model has no rotary module (class ...RotaryEmbedding with a config and "
-            f"forward(x, position_ids)) and no table of sin and cos: {type(model).__name__} with {_kinds(model)}",
+            "forward(x, position_ids)) and no table of sin and cos: "
+            f"{type(model).__name__} with {', '.join(rotary_classes(model)) or 'no class of that name'}",
         )
-    forms = {module.form for _, _, module in swaps}
-    methods = [*_method_swaps(model, forms, record), *function_swaps(model, record.attention)]
+    return model
+
+
+def patch_found(model: nn.Module) -> bool:
+    """patch() of a model that is not patched; False, with the model unchanged, if it has nothing to replace."""
+    record = Patch()
+    with torch.device("cpu"):  # what is compared needs numbers, also inside torch.device("meta")
+        swaps = _rotary_swaps(model, record)
+        tables = table_swaps(model, record.rotary)
+        if not record.rotary:
+            return False
+        forms = {module.form for _, _, module in swaps}
+        methods = [*_method_swaps(model, forms, record), *function_swaps(model, record.attention)]
     for parent, name, replacement in swaps:
         record._modules.append((parent, name, getattr(parent, name)))
         setattr(parent, name, replacement)
     for owner, name, table in tables:
-        record._tables.append((owner, name, owner._buffers[name]))
-        owner._buffers[name] = table
+        record._tables.append((owner, name, tables_of(owner)[name]))
+        tables_of(owner)[name] = table
     for owner, name, method in methods:
         record._methods.append((owner, name, owner.__dict__.get(name)))
         object.__setattr__(owner, name, method)
     object.__setattr__(model, _RECORD, record)
-    return model
+    return True
 
 
 def unpatch(model: _Model) -> _Model:
@@ -96,7 +105,7 @@ def unpatch(model: _Model) -> _Model:
     for parent, name, original in record._modules:
         setattr(parent, name, original)
     for owner, name, table in record._tables:
-        owner._buffers[name] = table
+        tables_of(owner)[name] = table
     for owner, name, previous in record._methods:
         if previous is None:
             object.__delattr__(owner, name)
@@ -106,9 +115,13 @@ def unpatch(model: _Model) -> _Model:
     return model
 
 
-def _kinds(model: nn.Module) -> str:
-    kinds = sorted({type(part).__name__ for part in model.modules() if "otary" in type(part).__name__})
-    return ", ".join(kinds) if kinds else "no class of that name"
+def has_patched_part(model: nn.Module) -> bool:
+    return any(patched(part) is not None for part in model.modules())
+
+
+def rotary_classes(model: nn.Module) -> list[str]:
+    """The names of the classes in a model that name a rotation."""
+    return sorted({type(part).__name__ for part in model.modules() if "otary" in type(part).__name__})
 
 
 # Rotary modules ---------------------------------------------------------------------------------------------------
@@ -181,8 +194,7 @@ def _on_the_cpu(original: nn.Module) -> nn.Module:
     """A copy on the CPU; a module on meta, which has no numbers yet, is made again from its config."""
     if not any(tensor.is_meta for tensor in (*original.parameters(), *original.buffers())):
         return copy.deepcopy(original).cpu()
-    with torch.device("cpu"):
-        return type(original)(config=original.config)
+    return type(original)(config=original.config)
 
 
 @torch.no_grad()
@@ -228,7 +240,7 @@ def _method_swaps(model: nn.Module, forms: set[Form], record: Patch) -> list[tup
     for path, module in model.named_modules():
         for name in dir(type(module)):
             function = inspect.getattr_static(type(module), name)
-            if not isinstance(function, FunctionType) or not _rotary_names(function):
+            if not isinstance(function, FunctionType) or not _rotary_names(inspect.unwrap(function)):
                 continue
             if function not in rebuilt:
                 rebuilt[function] = _with_phasor(function, forms)
@@ -250,6 +262,10 @@ def _rotary_names(function: FunctionType) -> list[str]:
 
 def _with_phasor(function: FunctionType, forms: set[Form]) -> FunctionType | None:
     """The same code that calls Phasor's function by the global name; None if it uses no known name."""
+    wrapped = getattr(function, "__wrapped__", None)
+    if isinstance(wrapped, FunctionType):
+        inner = _with_phasor(wrapped, forms)
+        return None if inner is None else _decorated_again(function, wrapped, inner)
     swapped = {name: _equivalent(function.__globals__[name], forms) for name in _rotary_names(function)}
     known = {name: ours for name, ours in swapped.items() if ours is not None}
     if not known:
@@ -257,7 +273,22 @@ def _with_phasor(function: FunctionType, forms: set[Form]) -> FunctionType | Non
     scope = {**function.__globals__, **known}
     # torch.compile looks up globals by the name of their module, and would find the originals.
     scope.pop("__name__", None)
-    copied = FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
+    return _copied(function, scope, function.__closure__)
+
+
+def _decorated_again(decorator: FunctionType, wrapped: FunctionType, inner: FunctionType) -> FunctionType | None:
+    """A decorator's function (transformers 4.57: deprecate_kwarg) that calls `inner`; None if it keeps no reference."""
+    cells = decorator.__closure__ or ()
+    if not any(cell.cell_contents is wrapped for cell in cells):
+        return None
+    closure = tuple(CellType(inner) if cell.cell_contents is wrapped else cell for cell in cells)
+    copied = _copied(decorator, decorator.__globals__, closure)
+    copied.__dict__.update({**decorator.__dict__, "__wrapped__": inner})
+    return copied
+
+
+def _copied(function: FunctionType, scope: dict[str, Any], closure: tuple[CellType, ...] | None) -> FunctionType:
+    copied = FunctionType(function.__code__, scope, function.__name__, function.__defaults__, closure)
     copied.__kwdefaults__ = function.__kwdefaults__
     copied.__qualname__ = function.__qualname__
     copied.__module__ = function.__module__
@@ -299,4 +330,4 @@ def _same(original: Callable[..., Any], layout: Layout, form: Form) -> bool:
     return agree(original, partial(apply_rotary_pos_emb, layout=layout, form=form), q, k, cos, sin)
 
 
-__all__ = ["Patch", "patch", "patched", "unpatch"]
+__all__ = ["Patch", "has_patched_part", "patch", "patch_found", "patched", "rotary_classes", "unpatch"]

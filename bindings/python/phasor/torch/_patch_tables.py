@@ -28,7 +28,7 @@ def table_swaps(model: nn.Module, rotary: list[str]) -> list[tuple[nn.Module, st
     swaps = []
     made: dict[int, Tensor] = {}  # by the number of positions
     for path, module in model.named_modules():
-        buffer = module._buffers.get(_BUFFER)
+        buffer = tables_of(module).get(_BUFFER)
         table = module.weight if "SinusoidalPositional" in type(module).__name__ and _is_roformer(model) else buffer
         if not isinstance(table, Tensor) or table.dim() != 2 or not table.is_floating_point():
             continue
@@ -41,6 +41,11 @@ def table_swaps(model: nn.Module, rotary: list[str]) -> list[tuple[nn.Module, st
         if buffer is not None:
             swaps.append((module, _BUFFER, exact.to(table.device, table.dtype)))
     return swaps
+
+
+def tables_of(module: nn.Module) -> dict[str, Any]:
+    """Where a module keeps its table: a buffer, or in transformers 4 a plain attribute."""
+    return module.__dict__ if _BUFFER in module.__dict__ else module._buffers
 
 
 def _is_roformer(model: nn.Module) -> bool:
@@ -127,4 +132,4 @@ def agree(original: Callable[..., Any], ours: Callable[..., Any], *arguments: Te
     )
 
 
-__all__ = ["PROBED", "TOLERANCE", "agree", "function_swaps", "table_equivalent", "table_swaps"]
+__all__ = ["PROBED", "TOLERANCE", "agree", "function_swaps", "table_equivalent", "table_swaps", "tables_of"]

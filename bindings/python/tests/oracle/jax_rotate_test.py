@@ -14,15 +14,16 @@ from golden_rope import TURNS, Turn
 
 SPEC = phasor.RopeSpec(16, layout="interleaved", rotary_dim=8, rotary_offset=2)
 X = np.random.default_rng(0).standard_normal((2, 5, 3, 16)).astype(np.float32)
-KNOWN = [turn for turn in TURNS if "xpos" not in turn.name and "gemma4" not in turn.name]
+GROWN = phasor.RopeSpec(16, layout="half", xpos={"scale_base": 512, "gamma": 0.4})
 
 
-@pytest.mark.parametrize("turn", KNOWN, ids=lambda turn: turn.name)
+@pytest.mark.parametrize("turn", TURNS, ids=lambda turn: turn.name)
 def test_golden_cases(turn: Turn) -> None:
     x = jnp.asarray(turn.x, turn.dtype)
 
     def rotated(x: Any) -> Any:
-        return pj.rotate(x, turn.spec, turn.positions, transpose=turn.transpose, order="heads_first")
+        how: Any = {"transpose": turn.transpose, "role": turn.role}
+        return pj.rotate(x, turn.spec, turn.positions, order="heads_first", **how)
 
     turn.check(np.asarray(jax.jit(rotated)(x), np.float64))
 
@@ -69,11 +70,17 @@ def test_a_traced_position_outside_the_table_is_nan() -> None:
     assert np.isfinite(cos[0]).all() and np.isnan(cos[1:]).all()
 
 
+@pytest.mark.parametrize("role", ["query", "key"])
+def test_traced_positions_of_xpos(role: Any) -> None:
+    positions = np.asarray([4, 0, 63, 7, 7])
+    rotated = jax.jit(lambda x, at: pj.rotate(x, GROWN, at, role=role, length=64))(jnp.asarray(X), jnp.asarray(positions))
+    np.testing.assert_allclose(rotated, phasor.rotate(X, GROWN, positions, role=role), rtol=0, atol=2e-6)
+
+
 def test_what_is_refused() -> None:
-    grown = phasor.RopeSpec(16, layout="half", xpos={"scale_base": 512, "gamma": 0.4})
     calls: dict[str, Any] = {
         "length None": lambda: jax.jit(lambda at: pj.cos_sin(SPEC, at))(jnp.arange(3)),
-        "xPos": lambda: pj.rotate(X, grown),
+        "value": lambda: pj.rotate(X, GROWN, role="value"),  # type: ignore[arg-type]
         "layout": lambda: pj.rotate(X, phasor.RopeSpec(16)),
         "int32": lambda: pj.rotate(X.astype(np.int32), SPEC),
         "8": lambda: pj.rotate(X[..., :8], SPEC),
