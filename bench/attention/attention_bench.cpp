@@ -23,7 +23,8 @@ using Extent = AttentionPlan::Extent;
 
 // The largest ratios allowed.
 constexpr double kAgainstPeak = 1.0 / 0.80, kAgainstReading = 1.0 / 0.80;
-constexpr double kBackward = 2.7, kTwoThreads = 1.0 / 1.8, kTwoCallers = 1.15, kFlat = 1.2;
+constexpr double kBackward = 2.6, kTwoThreads = 1.0 / 1.8, kTwoThreadsBackward = 0.53,
+                 kTwoCallers = 1.15, kFlat = 1.2;
 constexpr double kAgainstF32 = 1.05;
 double at_most_against_none(Kind kind) {
   switch (kind) {
@@ -43,14 +44,13 @@ double at_most_against_none(Kind kind) {
     case Kind::deberta:
       return 1.25;
     case Kind::deberta_wide:
-      return 0.0;  // reported without a limit
-    case Kind::transformer_xl:
-      return 1.65;
     case Kind::xlnet:
-      return 1.85;
+      return 1.4;
+    case Kind::transformer_xl:
+      return 1.35;
     case Kind::tupe:
     case Kind::tupe_untied:
-      return 1.7;
+      return 1.3;
   }
   return 1.0;
 }
@@ -216,7 +216,7 @@ class AttentionBench {
     Problem problem(Kind::none, shape);
     problem.prepare_backward(isa_);
     report(
-        backward, "1 thread", kTwoThreads,
+        backward, "1 thread", kTwoThreadsBackward,
         agrees_with_reference(Kind::none, shape, isa_, 2, Check::both),
         [&] { problem.backward(isa_, 2); }, [&] { problem.backward(isa_, 1); });
   }

@@ -11,30 +11,42 @@
 namespace phasor::attention {
 namespace {
 
-std::size_t padded(std::int64_t count) {
-  return static_cast<std::size_t>(count + 2 * kernels::kWidest);
-}
+std::int64_t padded(std::int64_t count) { return count + 2 * kernels::kWidest; }
 
-// The first touch of new memory takes most of the time: gigabytes take seconds.
-void clear_floats(float* floats, std::size_t count) {
-  constexpr std::size_t kAtOnce = std::size_t{4} << 20;
-  for (std::size_t first = 0; first < count; first += kAtOnce) {
-    core::throw_if_cancelled();
-    std::memset(floats + first, 0, std::min(kAtOnce, count - first) * sizeof(float));
-  }
+std::shared_ptr<float[]> allocate(std::int64_t count) {
+  auto memory = core::allocate_large(static_cast<std::size_t>(padded(count)), sizeof(float));
+  auto* const floats = reinterpret_cast<float*>(memory.get());
+  return {std::move(memory), floats};
 }
 
 }  // namespace
 
-Floats::Floats(std::int64_t count) : count_(count) {
-  auto memory = core::allocate_large(padded(count), sizeof(float));
-  auto* const floats = reinterpret_cast<float*>(memory.get());
-  clear_floats(floats, padded(count));
-  memory_ = std::shared_ptr<float[]>(std::move(memory), floats);
+// The first touch of new memory takes most of the time: gigabytes take seconds.
+void clear_floats(float* floats, std::int64_t count) {
+  constexpr std::int64_t kAtOnce = std::int64_t{4} << 20;
+  for (std::int64_t first = 0; first < count; first += kAtOnce) {
+    core::throw_if_cancelled();
+    std::memset(floats + first, 0,
+                static_cast<std::size_t>(std::min(kAtOnce, count - first)) * sizeof(float));
+  }
+}
+
+Floats::Floats(std::int64_t count) : memory_(allocate(count)), count_(count) {
+  clear_floats(memory_.get(), padded(count));
 }
 
 void Floats::reserve(std::int64_t count) {
   if (count > count_) *this = Floats(count);
+}
+
+void Floats::reserve_untouched(std::int64_t count) {
+  if (count <= count_) return;
+  *this = Floats();  // freed before the larger block is allocated
+  memory_ = allocate(count);
+  count_ = count;
+  // What kernels may read after the last slice.
+  std::memset(memory_.get() + count, 0,
+              static_cast<std::size_t>(padded(count) - count) * sizeof(float));
 }
 
 void Floats::reset(std::int64_t count) {
@@ -48,7 +60,9 @@ void Floats::reset(std::int64_t count) {
 
 std::size_t Floats::bytes() const noexcept {
   // The block, and the count of its owners.
-  return memory_ == nullptr ? 0 : padded(count_) * sizeof(float) + core::kMemoryPadding + 64;
+  return memory_ == nullptr
+             ? 0
+             : static_cast<std::size_t>(padded(count_)) * sizeof(float) + core::kMemoryPadding + 64;
 }
 
 Slice SliceCutter::take(std::int64_t count) noexcept {

@@ -17,6 +17,11 @@ class Floats {
   //
   // throws   std::bad_alloc; Error(cancelled)
   void reserve(std::int64_t count);
+  // The same without touching new memory, whose first touch takes most of the time: the caller
+  // clears it before use.
+  //
+  // throws   std::bad_alloc
+  void reserve_untouched(std::int64_t count);
   // Room for `count` floats, all zero; allocates if the present memory is smaller.
   //
   // throws   std::bad_alloc; Error(cancelled)
@@ -30,6 +35,11 @@ class Floats {
   std::shared_ptr<float[]> memory_;
   std::int64_t count_ = 0;
 };
+
+// Sets `count` floats to zero.
+//
+// throws   Error(cancelled)
+void clear_floats(float* floats, std::int64_t count);
 
 // A view of some floats of a larger block.
 class Slice {
@@ -52,6 +62,10 @@ class SliceCutter {
   // No floats: a slice without data.
   [[nodiscard]] Slice take(std::int64_t count) noexcept;
   [[nodiscard]] std::int64_t used() const noexcept { return used_; }
+  // Everything taken since used() was `first`, with the padding.
+  [[nodiscard]] Slice since(std::int64_t first) const noexcept {
+    return {memory_ == nullptr ? nullptr : memory_ + first, used_ - first};
+  }
 
  private:
   float* memory_;

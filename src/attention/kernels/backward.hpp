@@ -24,21 +24,29 @@ struct Tile {
   Spacing spacing;
 };
 
-// dP of a panel, written to the strip that will hold dS.
+// dP of a panel, written to the strip that will hold dS, and delta less what is still to be added to
+// each row.
 inline void weight_gradients(const Head& head, const BackwardHead& backward,
                              const BackwardScratch& scratch, const Tile& tile, const Panel& panel,
-                             float* strip) {
-  const float* const d_out = backward.d_out + (tile.query + panel.row) * head.value_stride;
+                             float* strip, float* delta) {
+  const std::int64_t query = tile.query + panel.row;
+  const float* const d_out = backward.d_out + query * head.value_stride;
   const float* add = nullptr;
   std::int64_t add_row = 0;
+  for (std::int64_t r = 0; r < kRows; ++r) delta[r] = backward.delta[query + r];
   if (head.value_rows.count != 0) {
-    float* const terms = scratch.block.terms + kStripPad;
-    any_relative_terms(head, head.value_rows,
-                       {d_out, head.value_stride, head.value_dim,
-                        backward.value_far + (tile.query + panel.row) * 2},
-                       tile.query + panel.row, panel, terms);
-    add = terms + panel.begin;
-    add_row = kStripRow;
+    const float* const far = backward.value_far + query * 2;
+    const Near near = near_columns(head.value_rows, panel);
+    const bool left = all_left(near, panel);
+    if (panel.spacing.even && (left || all_right(near, panel))) {
+      for (std::int64_t r = 0; r < kRows; ++r) delta[r] -= far[r * 2 + (left ? 0 : 1)];
+    } else {
+      float* const terms = scratch.block.terms + kStripPad;
+      any_relative_terms(head, head.value_rows, {d_out, head.value_stride, head.value_dim, far},
+                         query, panel, terms);
+      add = terms + panel.begin;
+      add_row = kStripRow;
+    }
   }
   const Product p{d_out,
                   head.value_stride,
@@ -49,38 +57,49 @@ inline void weight_gradients(const Head& head, const BackwardHead& backward,
                   strip + panel.begin,
                   kStripRow,
                   head.value_dim};
-  wide_product<Start::zero>(p, (panel.end - panel.begin + kFloats - 1) / kFloats, nullptr, add,
-                            add_row);
+  wide_product<Start::zero, Walk::packed>(p, (panel.end - panel.begin + kFloats - 1) / kFloats,
+                                          nullptr, add, add_row);
 }
 
 // P = 2^(s - log_sum) and dS = P (dP - delta), times the slope of the soft cap.
 inline void score_gradients(const Head& head, const BackwardHead& backward, const Tile& tile,
-                            const Panel& panel, const float* shift, const float* slopes) {
+                            const Panel& panel, const float* shift, const float* deltas,
+                            const float* slopes) {
   const std::int64_t end = panel.begin + rounded_up(panel.end - panel.begin, kFloats);
-  for (std::int64_t r = 0; r < kRows; ++r) {
-    float* const weights = tile.weights + (panel.row + r) * kStripRow;
-    float* const d_scores = tile.d_scores + (panel.row + r) * kStripRow;
-    clear(weights, 0, panel.begin);
-    clear(d_scores, 0, panel.begin);
-    clear(weights, end, kTileKeys);
-    clear(d_scores, end, kTileKeys);
-    if (r >= panel.rows) {
-      clear(weights, panel.begin, end);
-      clear(d_scores, panel.begin, end);
-      continue;
+  constexpr int kAtOnce = 3;  // rows
+  for (int first = 0; first < kRows; first += kAtOnce) {
+    float* const weights = tile.weights + (panel.row + first) * kStripRow;
+    float* const d_scores = tile.d_scores + (panel.row + first) * kStripRow;
+    Float base[kAtOnce], delta[kAtOnce];
+    for (int r = 0; r < kAtOnce; ++r) {
+      clear(weights + r * kStripRow, 0, panel.begin);
+      clear(d_scores + r * kStripRow, 0, panel.begin);
+      clear(weights + r * kStripRow, end, kTileKeys);
+      clear(d_scores + r * kStripRow, end, kTileKeys);
+      const std::int64_t query = tile.query + panel.row + first + r;
+      base[r] = splat(backward.log_sum[query] - shift[first + r]);
+      delta[r] = splat(deltas[first + r]);
     }
-    const std::int64_t query = tile.query + panel.row + r;
-    const Float base = splat(backward.log_sum[query] - shift[r]);
-    const Float delta = splat(backward.delta[query]);
     for (std::int64_t t = panel.begin; t < end; t += kFloats) {
-      const Float score = load<Float>(weights + t);
-      const Float weight = exp2_of(score - base);
-      Float gradient = weight * (load<Float>(d_scores + t) - delta);
-      if (head.soft_cap != 0.0F) gradient *= load<Float>(slopes + r * kStripRow + t);
-      // A hidden key's score is -infinity; its gradient is zero.
-      store(d_scores + t, score == splat(kHidden) ? Float{} : gradient);
-      store(weights + t, weight);
+      Float weight[kAtOnce];
+      PHASOR_UNROLL
+      for (int r = 0; r < kAtOnce; ++r)
+        weight[r] = load<Float>(weights + r * kStripRow + t) - base[r];
+      exp2_of_each<kAtOnce>(weight);
+      PHASOR_UNROLL
+      for (int r = 0; r < kAtOnce; ++r) {
+        float* const to = d_scores + r * kStripRow + t;
+        Float gradient = weight[r] * (load<Float>(to) - delta[r]);
+        if (head.soft_cap != 0.0F) gradient *= load<Float>(slopes + (first + r) * kStripRow + t);
+        // A hidden key has no weight; its gradient is zero, whatever its value is.
+        store(to, weight[r] == Float{} ? Float{} : gradient);
+        store(weights + r * kStripRow + t, weight[r]);
+      }
     }
+  }
+  for (std::int64_t r = panel.rows; r < kRows; ++r) {
+    clear(tile.weights + (panel.row + r) * kStripRow, panel.begin, end);
+    clear(tile.d_scores + (panel.row + r) * kStripRow, panel.begin, end);
   }
 }
 
@@ -104,7 +123,7 @@ inline void key_gradients(const Head& head, const BackwardHead& backward, const 
                          backward.d_values + (tile.key + j) * head.value_stride,
                          head.value_stride,
                          tile.last - first};
-    wide_product<Start::sum>(values, vectors_of(head.value_dim));
+    wide_product<Start::sum, Walk::fixed>(values, vectors_of(head.value_dim));
     const Product keys{tile.d_scores + at,
                        1,
                        kStripRow,
@@ -114,7 +133,7 @@ inline void key_gradients(const Head& head, const BackwardHead& backward, const 
                        backward.d_keys + (tile.key + j) * head.content_stride,
                        head.content_stride,
                        tile.last - first};
-    wide_product<Start::sum>(keys, vectors_of(head.depth));
+    wide_product<Start::sum, Walk::fixed>(keys, vectors_of(head.depth));
   }
 }
 
@@ -130,7 +149,7 @@ inline void query_gradients(const Head& head, const BackwardHead& backward, cons
                   backward.d_content + (tile.query + panel.row) * head.content_stride,
                   head.content_stride,
                   panel.end - panel.begin};
-  wide_product<Start::sum>(p, vectors_of(head.depth));
+  wide_product<Start::sum, Walk::fixed>(p, vectors_of(head.depth));
 }
 
 // b[c] belongs to a diagonal: each row is added one column further left.
@@ -177,7 +196,7 @@ inline void add_relative_rows(const Relative& relative, const Panel& panel, cons
                   rows,
                   stride,
                   to - from};
-  wide_product<Start::sum>(p, vectors_of(dim));
+  wide_product<Start::sum, Walk::fixed>(p, vectors_of(dim));
 }
 
 // d A[x] += W^T rows along the diagonals of the block: six columns x against every query.
@@ -200,7 +219,7 @@ inline void add_table_gradient(const Relative& relative, const Tile& tile, const
                     gradient + x * stride,
                     stride,
                     last - first};
-    wide_product<Start::sum>(p, vectors_of(dim));
+    wide_product<Start::sum, Walk::fixed>(p, vectors_of(dim));
   }
 }
 
@@ -224,7 +243,7 @@ inline void key_row_gradients(const Head& head, const BackwardHead& backward, co
                     backward.d_raw_keys + (tile.key + j) * stride,
                     stride,
                     to - from};
-    wide_product<Start::sum>(p, vectors);
+    wide_product<Start::sum, Walk::fixed>(p, vectors);
   }
   const std::int64_t from = most(0, middle - (tile.last - 1));
   const std::int64_t to = least(relative.count, tile.keys - 1 + middle - tile.first + 1);
@@ -241,7 +260,7 @@ inline void key_row_gradients(const Head& head, const BackwardHead& backward, co
                     backward.d_key_rows + x * stride,
                     stride,
                     last - first};
-    wide_product<Start::sum>(p, vectors);
+    wide_product<Start::sum, Walk::fixed>(p, vectors);
   }
   for (std::int64_t row = tile.first; row < tile.last; ++row) {
     const std::int64_t begin = relative.first + tile.spacing.distance + row;
@@ -329,7 +348,7 @@ inline void backward_tile(const Head& head, const BackwardHead& backward,
   BlockScratch own = scratch.block;
   own.far = backward.query_far == nullptr ? nullptr : backward.query_far + tile.query * 2;
   float* const slopes = scratch.block.strip + kStripPad;
-  float shift[kRows];
+  float shift[kRows], delta[kRows];
   tile.first = kBlockRows;
   tile.last = 0;
   for (std::int64_t row = 0; row < kBlockRows; row += kRows) {
@@ -348,8 +367,8 @@ inline void backward_tile(const Head& head, const BackwardHead& backward,
     float* const d_strip = tile.d_scores + row * kStripRow;
     score_panel<kPlain>(head, block, taps, own, panel, tile.weights + row * kStripRow, shift,
                         slopes);
-    weight_gradients(head, backward, scratch, tile, panel, d_strip);
-    score_gradients(head, backward, tile, panel, shift, slopes);
+    weight_gradients(head, backward, scratch, tile, panel, d_strip, delta);
+    score_gradients(head, backward, tile, panel, shift, delta, slopes);
     query_gradients(head, backward, tile, panel);
     if (backward.d_bias != nullptr) bias_gradients(head, backward, tile, panel);
     if (tile.spacing.even) {
@@ -405,10 +424,8 @@ void backward_head_of(const Head& head, const BackwardHead& backward,
         continue;
       }
       if (head.is_cancelled()) return;
-      if (head.key_rows.count != 0 && tile.spacing.even) {
-        const Block block{query, count, nullptr, nullptr, nullptr};
-        fill_band(head, block, scratch.block, key, key + tile.keys, tile.spacing);
-      }
+      if (head.key_rows.count != 0 && meets_key_rows(head, count, tile.spacing))
+        fill_key_terms(head, count, scratch.block, key, tile.spacing);
       backward_tile<kPlain>(head, backward, scratch, tile, count);
     }
   }

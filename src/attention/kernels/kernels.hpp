@@ -29,6 +29,11 @@ inline constexpr std::int64_t kStripRow = kTileKeys + 2 * kStripPad + kWidest;
   return (value + unit - 1) / unit * unit;
 }
 
+// Keys whose products with key_rows are transposed at once, in vectors: whole panels of any vector.
+inline constexpr std::int64_t kKeyGroup = 3;
+inline constexpr std::int64_t kKeySums =
+    kKeyGroup * kWidest * (kBlockRows + (kKeyGroup + 2) * kWidest);
+
 enum class Storage : std::uint8_t { f32, f16, bf16 };
 
 // Rows of a tensor: row r at data + r * stride elements.
@@ -116,13 +121,13 @@ struct Block {
 
 // Memory for one block, one thread.
 struct BlockScratch {
-  float* strip;   // [kPanelRows][kStripRow]
-  float* terms;   // [kPanelRows][kStripRow]
-  float* panels;  // [kBlockRows / kPanelRows][content_stride][kWidest at most]: packed content
-  float* far;     // [kBlockRows][2]: query_rows' first and last
-  float* band;    // [kBlockRows][band_stride]: key_rows near the diagonal
-  std::int64_t band_stride;
-  float* near;  // [kBlockRows][near_stride]: weights of value_rows
+  float* strip;      // [kPanelRows][kStripRow]
+  float* terms;      // [kPanelRows][kStripRow]
+  float* panels;     // [kBlockRows / kPanelRows][content_stride][kWidest at most]: packed content
+  float* far;        // [kBlockRows][2]: query_rows' first and last
+  float* key_terms;  // [kBlockRows][kStripRow]: of key_rows, for one tile
+  float* key_sums;   // [kKeySums]
+  float* near;       // [kBlockRows][near_stride]: weights of value_rows
   std::int64_t near_stride;
   float* outside;  // [kBlockRows][2]: weights of the keys left and right of value_rows
   float* maximum;  // [kBlockRows + kWidest]

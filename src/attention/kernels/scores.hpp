@@ -1,6 +1,7 @@
 // The scores of six queries against one tile of keys, with every term and every mask.
 #pragma once
 
+#include "attention/kernels/key_terms.hpp"
 #include "attention/kernels/scattered.hpp"
 
 namespace {
@@ -56,9 +57,10 @@ inline bool all_right(const Near& near, const Panel& panel) {
   return panel.begin >= near.end + kRows - 1;
 }
 
-// Sets terms[r][t] = row r . A[c] for the columns [begin, end): the table's columns times the
-// panel, stored with a leading dimension one longer than the strip's, so that column x of row r
-// lands on its key. What falls outside lands in the padding of the strip.
+// Sets terms[r][t] = row r . A[c] for the columns [begin, end), or adds it (Start::sum): the table's
+// columns times the panel, stored with a leading dimension one longer than the strip's, so that
+// column x of row r lands on its key. What falls outside lands in the padding of the strip.
+template <Start kStart>
 inline void relative_terms(const Relative& relative, const RelativeRows& queries,
                            const Panel& panel, float* terms) {
   const Near near = near_columns(relative, panel);
@@ -74,15 +76,17 @@ inline void relative_terms(const Relative& relative, const RelativeRows& queries
                     terms + near.begin + from,
                     kStripRow + 1,
                     queries.depth};
-    wide_product<Start::zero, Walk::packed>(p, (to - from + kFloats - 1) / kFloats);
+    wide_product<kStart, Walk::packed>(p, (to - from + kFloats - 1) / kFloats);
   }
   const std::int64_t end = rounded_up(panel.end, kFloats);
   for (int r = 0; r < kRows; ++r) {
     float* const row = terms + r * kStripRow;
-    const std::int64_t left_end = least(near.begin + r, end);
-    for (std::int64_t t = panel.begin; t < left_end; ++t) row[t] = queries.far[r * 2];
-    for (std::int64_t t = most(panel.begin, near.end + r); t < end; ++t)
-      row[t] = queries.far[r * 2 + 1];
+    const auto fill = [row](std::int64_t first, std::int64_t last, float value) {
+      for (std::int64_t t = first; t < last; ++t)
+        row[t] = kStart == Start::zero ? value : row[t] + value;
+    };
+    fill(panel.begin, least(near.begin + r, end), queries.far[r * 2]);
+    fill(most(panel.begin, near.end + r), end, queries.far[r * 2 + 1]);
   }
 }
 
@@ -91,42 +95,33 @@ inline void any_relative_terms(const Head& head, const Relative& relative,
                                const RelativeRows& queries, std::int64_t query, const Panel& panel,
                                float* terms) {
   if (panel.spacing.even) {
-    relative_terms(relative, queries, panel, terms);
+    relative_terms<Start::zero>(relative, queries, panel, terms);
   } else {
     gather_terms(head, relative, queries, query, panel, terms);
   }
 }
 
-// terms += k_j . B[c]: the band near the diagonal was made for the whole block, the far ones for
-// the whole head.
-inline void key_terms(const Head& head, const BlockScratch& scratch, const Panel& panel) {
-  const Near near = near_columns(head.key_rows, panel);
-  float* const terms = scratch.terms + kStripPad;
-  const std::int64_t end = rounded_up(panel.end, kFloats);
-  const float* const left = head.key_far_left + panel.key;
-  const float* const right = head.key_far_right + panel.key;
-  for (int r = 0; r < kRows; ++r) {
-    float* const row = terms + r * kStripRow;
-    const float* const band = scratch.band + (panel.row + r) * scratch.band_stride - near.begin - r;
-    const std::int64_t left_end = least(most(panel.begin, near.begin + r), end);
-    const std::int64_t near_end = least(most(panel.begin, near.end + r), end);
-    for (std::int64_t t = panel.begin; t < left_end; ++t) row[t] += left[t];
-    for (std::int64_t t = left_end; t < near_end; ++t) row[t] += band[t];
-    for (std::int64_t t = near_end; t < end; ++t) row[t] += right[t];
-  }
-}
-
-inline void segment_terms(const Head& head, const Block& block, const BlockScratch& scratch,
-                          const Panel& panel) {
-  float* const terms = scratch.terms + kStripPad;
+// Adds the score of the segments to terms, or to the rows' shifts if all keys are of one.
+inline void segment_terms(const Head& head, const Block& block, const Panel& panel, float* terms,
+                          float* shift) {
   const std::int32_t* const keys = head.key_segments + panel.key;
   const std::int64_t end = rounded_up(panel.end, kFloats);
+  const Bits first = Bits{} + static_cast<std::uint32_t>(keys[panel.begin]);
+  Bits differing{};
+  for (std::int64_t t = panel.begin; t < end; t += kFloats)
+    differing |= load<Bits>(keys + t) ^ first;
+  bool is_one = true;
+  for (int lane = 0; lane < kFloats; ++lane) is_one = is_one && differing[lane] == 0;
   for (int r = 0; r < kRows; ++r) {
     float* const row = terms + r * kStripRow;
     const float same = block.segments[(panel.row + r) * 2];
     const float other = block.segments[(panel.row + r) * 2 + 1];
     const auto segment = static_cast<std::uint32_t>(
         r < panel.rows ? head.query_segments[block.first + panel.row + r] : 0);
+    if (is_one) {
+      shift[r] += segment == first[0] ? same : other;
+      continue;
+    }
     for (std::int64_t t = panel.begin; t < end; t += kFloats) {
       const auto equal = load<Bits>(keys + t) == segment;
       store(row + t, load<Float>(row + t) + (equal ? splat(same) : splat(other)));
@@ -150,10 +145,12 @@ inline Addend addend_of(const Head& head, const Block& block, const BlockScratch
   const float* const bias =
       head.bias == nullptr ? nullptr : head.bias - (even ? panel.spacing.distance : 0);
   bool mixed = head.key_segments != nullptr || !even;
+  bool far_queries = false;
   if (has_queries && even) {
     const Near near = near_columns(head.query_rows, panel);
     const bool left = all_left(near, panel);
-    if (left || all_right(near, panel)) {
+    far_queries = left || all_right(near, panel);
+    if (far_queries) {
       // One constant for each row: no pass over the scores.
       for (int r = 0; r < kRows; ++r)
         addend.shift[r] = scratch.far[(panel.row + r) * 2 + (left ? 0 : 1)];
@@ -161,36 +158,42 @@ inline Addend addend_of(const Head& head, const Block& block, const BlockScratch
       mixed = true;
     }
   }
-  if (has_keys && even) {
-    const Near near = near_columns(head.key_rows, panel);
-    const bool left = all_left(near, panel);
-    if (bias == nullptr && (left || all_right(near, panel))) {
-      // The same for every row.
-      addend.add = (left ? head.key_far_left : head.key_far_right) + panel.key;
-    } else {
-      mixed = true;
-    }
-  }
+  // Those of the tile, made for the whole block; or far ones, the same for every row.
+  const Spacing tile{panel.spacing.distance - panel.row, even};
+  const bool near_keys = has_keys && meets_key_rows(head, block.count, tile);
+  const float* const far_keys =
+      has_keys && even && !near_keys ? far_key_terms(head, tile, panel.key) : nullptr;
+  mixed = mixed || near_keys || (far_keys != nullptr && bias != nullptr);
   if (!mixed) {
+    addend.add = far_keys;
     if (bias != nullptr) {
       addend.add = bias;
       addend.row = -1;  // one query further, one column back
     }
     return addend;
   }
-  float* const terms = scratch.terms + kStripPad;
+  float* const terms =
+      kStripPad + (near_keys ? scratch.key_terms + panel.row * kStripRow : scratch.terms);
   const std::int64_t end = rounded_up(panel.end, kFloats);
   const std::int64_t query = block.first + panel.row;
-  if (has_queries) {
-    any_relative_terms(head, head.query_rows,
-                       {block.position + panel.row * head.relative_stride, head.relative_stride,
-                        head.relative_depth, scratch.far + panel.row * 2},
-                       query, panel, terms);
+  const RelativeRows queries{block.position + panel.row * head.relative_stride,
+                             head.relative_stride, head.relative_depth,
+                             scratch.far + panel.row * 2};
+  if (near_keys && has_queries && !far_queries) {
+    relative_terms<Start::sum>(head.query_rows, queries, panel, terms);
+  } else if (!near_keys && has_queries) {
+    any_relative_terms(head, head.query_rows, queries, query, panel, terms);
     for (float& shift : addend.shift) shift = 0.0F;
-  } else {
+  } else if (!near_keys) {
     for (int r = 0; r < kRows; ++r) clear(terms + r * kStripRow, panel.begin, end);
   }
-  if (has_keys && even) key_terms(head, scratch, panel);
+  if (far_keys != nullptr) {
+    for (int r = 0; r < kRows; ++r) {
+      float* const row = terms + r * kStripRow;
+      for (std::int64_t t = panel.begin; t < end; t += kFloats)
+        store(row + t, load<Float>(row + t) + load<Float>(far_keys + t));
+    }
+  }
   if (has_keys && !even) gather_key_terms(head, query, panel, terms);
   if (bias != nullptr && !even) gather_bias(head, query, panel, terms);
   if (bias != nullptr && even) {
@@ -200,7 +203,7 @@ inline Addend addend_of(const Head& head, const Block& block, const BlockScratch
         store(row + t, load<Float>(row + t) + load<Float>(bias + t - r));
     }
   }
-  if (head.key_segments != nullptr) segment_terms(head, block, scratch, panel);
+  if (head.key_segments != nullptr) segment_terms(head, block, panel, terms, addend.shift);
   addend.add = terms;
   addend.row = kStripRow;
   return addend;
@@ -344,47 +347,6 @@ inline bool is_plain(const Head& head, const Taps& taps) {
          (head.bias == nullptr || head.key_places == nullptr) && head.soft_cap == 0.0F &&
          head.mask.kind == HeadMask::Kind::none && head.key_padding == nullptr &&
          taps.scores == nullptr && taps.capped == nullptr && taps.masked == nullptr;
-}
-
-// k_j . B[c] for the queries of the block and the keys whose columns have rows of their own: six
-// keys at a time against the table's columns, then each value to its query. band[i][x] belongs to
-// column first + x of query i. Only keys in [from_key, to_key), which are `spacing` from the block.
-inline void fill_band(const Head& head, const Block& block, const BlockScratch& scratch,
-                      std::int64_t from_key, std::int64_t to_key, const Spacing& spacing) {
-  const Relative& relative = head.key_rows;
-  const std::int64_t position = from_key + spacing.distance;  // of query 0, counted in keys
-  const std::int64_t first = most(from_key, position + relative.first);
-  const std::int64_t last =
-      least(to_key, position + block.count - 1 + relative.first + relative.count);
-  // kBlockRows + kPanelRows - 1 columns, cut at both ends to whole vectors.
-  constexpr std::int64_t kWidth = kBlockRows + 2 * kWidest;
-  alignas(64) float sums[kRows * kWidth];
-  for (std::int64_t key = first; key < last; key += kRows) {
-    // Key `key + r` is column x of query i where x = key + r - (position + i) - relative.first.
-    const std::int64_t low = key - (position + block.count - 1) - relative.first;
-    const std::int64_t high = key + kRows - 1 - position - relative.first;
-    const std::int64_t from = most(0, low) / kFloats * kFloats;
-    const std::int64_t to = least(relative.count, high + 1);
-    if (from >= to) continue;
-    const Product p{head.raw_keys + key * head.relative_stride,
-                    head.relative_stride,
-                    1,
-                    relative.columns + from * head.relative_depth,
-                    kFloats,
-                    head.relative_depth * kFloats,
-                    sums,
-                    kWidth,
-                    head.relative_depth};
-    wide_product<Start::zero, Walk::packed>(p, (to - from + kFloats - 1) / kFloats);
-    for (std::int64_t r = 0; r < least(kRows, last - key); ++r) {
-      const std::int64_t middle = key + r - position - relative.first;  // x of query 0
-      const std::int64_t begin = most(most(0, low), middle - (block.count - 1));
-      const std::int64_t end = least(to, middle + 1);
-      const float* const from_row = sums + r * kWidth - from;
-      for (std::int64_t x = begin; x < end; ++x)
-        scratch.band[(middle - x) * scratch.band_stride + x] = from_row[x];
-    }
-  }
 }
 
 }  // namespace

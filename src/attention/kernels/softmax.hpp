@@ -179,10 +179,6 @@ void attend_block_of(const Head& head, const Block& block, const Taps& taps,
     far_scores(head, head.query_rows, block.position, head.relative_stride, head.relative_depth,
                rows, scratch.far);
   }
-  const bool scattered = head.key_places != nullptr;
-  if (head.key_rows.count != 0 && !scattered) {
-    fill_band(head, block, scratch, 0, head.keys, spacing_of(head, block.first, block.count, 0));
-  }
   if (head.value_rows.count != 0) {
     clear(scratch.near, 0, rows * scratch.near_stride);
     for (std::int64_t r = 0; r < rows * 2; ++r) scratch.outside[r] = 0.0F;
@@ -199,8 +195,8 @@ void attend_block_of(const Head& head, const Block& block, const Taps& taps,
   for (std::int64_t key = first / kTileKeys * kTileKeys; key <= last; key += kTileKeys) {
     if (head.is_cancelled()) return;
     const Spacing spacing = spacing_of(head, block.first, block.count, key);
-    if (head.key_rows.count != 0 && scattered && spacing.even)
-      fill_band(head, block, scratch, key, least(key + kTileKeys, head.keys), spacing);
+    if (head.key_rows.count != 0 && meets_key_rows(head, block.count, spacing))
+      fill_key_terms(head, block.count, scratch, key, spacing);
     for (std::int64_t row = 0; row < block.count; row += kRows) {
       const Panel panel = panel_of(head, row, block.count, position, key, spacing);
       if (panel.begin >= panel.end) continue;

@@ -48,13 +48,15 @@ void add_to_table(const encodings::RelativeRows& relative, const Spread& spread,
 
 // The one row of a table += factor * the sum of `count` rows' first `dim` features.
 void add_column_sums(const Slice& rows, std::int64_t stride, std::int64_t count, std::int64_t dim,
-                     std::int64_t head, double factor, GradientSums& to) {
-  for (std::int64_t e = 0; e < dim && to.wanted(); ++e) {
-    double sum = 0.0;
-    for (std::int64_t i = 0; i < count; ++i)
-      sum += static_cast<double>(rows.data()[i * stride + e]);
-    to.add(head, 0, e, factor * sum);
+                     std::int64_t head, double factor, std::vector<double>& row_sums,
+                     GradientSums& to) {
+  if (!to.wanted()) return;
+  double* const sums = cleared(row_sums, dim);
+  for (std::int64_t i = 0; i < count; ++i) {
+    for (std::int64_t e = 0; e < dim; ++e)
+      sums[e] += static_cast<double>(rows.data()[i * stride + e]);
   }
+  for (std::int64_t e = 0; e < dim; ++e) to.add(head, 0, e, factor * sums[e]);
 }
 
 void add_bias(const Call& call, const Unit& unit, std::vector<double>& row_sums, GradientSums& to) {
@@ -164,6 +166,8 @@ void resize_table_sums(const Call& call) {
       rows = std::max(rows, (*relative)->table.rows * (*relative)->table.dim);
   }
   if (terms.bias) rows = std::max(rows, terms.bias->table.rows);
+  if (terms.content_bias.given() || terms.position_bias.given())
+    rows = std::max(rows, call.head_dim);
   if (terms.segment_rows.given()) rows = std::max(rows, 2 * call.head_dim);
   call.memory.backward.shared_sums.resize(static_cast<std::size_t>(shared));
   call.memory.backward.row_sums.resize(static_cast<std::size_t>(rows));
@@ -190,9 +194,9 @@ void add_tables(Backward& backward, const Unit& unit) {
   }
   add_bias(call, unit, row_sums, to.bias);
   add_column_sums(unit.d_content, strides.content, s.queries, call.head_dim, head, call.scale,
-                  to.content_bias);
+                  row_sums, to.content_bias);
   add_column_sums(unit.d_position, strides.relative, s.queries, call.head_dim, head, call.scale,
-                  to.position_bias);
+                  row_sums, to.position_bias);
   if (call.extra_dim != 0) add_features(call, unit, to);
   if (call.terms.segment_rows.given()) add_segments(backward, unit);
 }

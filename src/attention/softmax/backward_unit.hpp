@@ -3,7 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <span>
 
 #include "attention/softmax/call.hpp"
@@ -15,10 +18,10 @@ namespace phasor::attention {
 // The factor from a gradient of the kernels' powers of two to a natural one.
 inline constexpr float kNatural = static_cast<float>(kLn2);
 
-// Sums a table's gradient. Units of a wave add head 0 of their groups, then head 1, and so on, and the
-// size of a wave depends on the threads. A table that all heads share therefore has one sum for each
-// head of a group: every sum is added to in the order of the units, so that the bits of the result do
-// not depend on the threads.
+// Sums a table's gradient. Threads add the heads of their units one after the other. A table that all
+// heads share has one sum for each head of a group: every sum is added to in the order of the units, so
+// that the bits of the result do not depend on the threads, and no thread waits for a whole unit of
+// another.
 class GradientSums {
  public:
   GradientSums() = default;
@@ -78,6 +81,12 @@ struct AllSums : PerTable<GradientSums> {
         },
         here, to);
   }
+  [[nodiscard]] bool wanted() const noexcept {
+    bool any = false;
+    const PerTable<GradientSums>& here = *this;
+    for_each_table([&](const GradientSums& sums) { any = any || sums.wanted(); }, here);
+    return any;
+  }
   void finish() {
     PerTable<GradientSums>& here = *this;
     for_each_table([](GradientSums& sums) { sums.finish(); }, here);
@@ -90,7 +99,12 @@ struct Backward {
   const AttentionGradients& gradients;
   AllSums sums;
   BackwardMemory& memory;
-  std::int64_t used = 0;
+  std::int64_t units;
+  std::atomic<std::int64_t> next{0};
+  bool has_tables = false;  // whether any gradient of a table is wanted
+  std::mutex mutex{};       // of what follows, the sums and the memory's turns
+  std::condition_variable added{};
+  bool has_failed = false;
 };
 
 // Makes the sums of `call.memory.backward` large enough for any gradients of its tables.

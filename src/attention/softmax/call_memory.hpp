@@ -78,7 +78,7 @@ struct QuerySide {
 // The scratch of one thread of the forward pass.
 struct Workbench {
   Slice content, panels, raw, key_rows, strip, terms, state, out;
-  Slice position, far, segments, segment_query, band, near, outside;
+  Slice position, far, segments, segment_query, key_terms, key_sums, near, outside;
 };
 
 // The forward pass works on some key heads at a time.
@@ -103,8 +103,14 @@ struct Unit {
   Slice d_content, d_position, d_segments, d_keys, d_raw_keys, d_values;
   Slice d_bias, d_query_rows, d_key_rows, d_value_rows;
   Slice query_far, value_far, query_outside, key_outside, value_outside;
-  Slice strip, terms, weights, d_scores, band;
+  Slice strip, terms, weights, d_scores, key_terms, key_sums;
   float* bias_gradient = nullptr;  // d_bias[c]
+  Slice memory;                    // all of the above
+  bool is_clear = false;           // whether the memory was set to zero before its first use
+
+  [[nodiscard]] bool has_tokens() const noexcept {
+    return keys.sequence->queries > 0 && keys.sequence->keys > 0;
+  }
 };
 
 struct BackwardMemory {
@@ -112,8 +118,15 @@ struct BackwardMemory {
   std::vector<std::int32_t> segments;
   // The gradients of the tables that all heads share; what one head adds to the rows of one table.
   std::vector<double> shared_sums, row_sums;
+  // For each head of a group, the next unit whose head of that number adds to the tables.
+  std::vector<std::int64_t> turns;
   Floats floats;
   std::int64_t used = 0;
+
+  // Every thread clears its unit before it uses it.
+  void forget_zeros() noexcept {
+    for (Unit& unit : units) unit.is_clear = false;
+  }
 };
 
 // Float64 views: what one thread works with.
@@ -158,7 +171,7 @@ struct CallMemory {
     cut(counter);
     part.used = counter.used();
     if (shared == nullptr) {
-      part.floats.reset(part.used);
+      clear_scratch(part);
     } else {
       shared->scratch.reserve(part.used);
       part.floats = shared->scratch;  // the same memory
@@ -172,8 +185,13 @@ struct CallMemory {
   template <class Part>
   void claim_scratch(Part& part) {
     if (shared == nullptr || shared->scratch_user == &part) return;
-    part.floats.reset(part.used);
+    clear_scratch(part);
     shared->scratch_user = &part;
+  }
+  static void clear_scratch(TileMemory& part) { part.floats.reset(part.used); }
+  static void clear_scratch(BackwardMemory& part) {
+    part.floats.reserve_untouched(part.used);
+    part.forget_zeros();
   }
   [[nodiscard]] std::size_t bytes() const noexcept;
 };

@@ -43,8 +43,10 @@ void cut_bench(const Call& call, const QuerySide& side, SliceCutter& cutter, Wor
     bench.segments = cutter.take(kBlockRows * 2);
     bench.segment_query = cutter.take(strides.relative);
   }
-  if (side.key_rows.count != 0)
-    bench.band = cutter.take(kBlockRows * rounded_up(side.key_rows.count, kWidest));
+  if (side.key_rows.count != 0) {
+    bench.key_terms = cutter.take(kBlockRows * kStripRow + kStripPad);
+    bench.key_sums = cutter.take(kernels::kKeySums);
+  }
   if (side.value_rows.count != 0) {
     bench.near = cutter.take(kBlockRows * rounded_up(side.value_rows.count, kWidest));
     bench.outside = cutter.take(kBlockRows * 2);
@@ -56,8 +58,8 @@ kernels::BlockScratch scratch_of(const Workbench& bench, const QuerySide& side) 
           .terms = bench.terms.data(),
           .panels = bench.panels.data(),
           .far = bench.far.data(),
-          .band = bench.band.data(),
-          .band_stride = rounded_up(side.key_rows.count, kWidest),
+          .key_terms = bench.key_terms.data(),
+          .key_sums = bench.key_sums.data(),
           .near = bench.near.data(),
           .near_stride = rounded_up(side.value_rows.count, kWidest),
           .outside = bench.outside.data(),

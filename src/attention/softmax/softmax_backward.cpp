@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <mutex>
 #include <vector>
 
 #include "attention/softmax/backward_unit.hpp"
@@ -30,6 +31,7 @@ using kernels::kWidest;
 using kernels::rounded_up;
 
 void cut_unit(const Call& call, SliceCutter& cutter, Unit& unit) {
+  const std::int64_t first = cutter.used();
   const Strides strides = strides_of(call);
   const std::int64_t queries = rounded_up(call.most_queries, kBlockRows);
   const std::int64_t keys = rounded_up(call.most_keys, kTileKeys);
@@ -61,7 +63,8 @@ void cut_unit(const Call& call, SliceCutter& cutter, Unit& unit) {
     unit.d_raw_keys = cutter.take(keys * strides.relative);
     unit.key_outside = cutter.take(keys * 2);
     unit.d_key_rows = cutter.take((unit.side.key_rows.count + kPanelRows) * strides.relative);
-    unit.band = cutter.take(kBlockRows * rounded_up(unit.side.key_rows.count, kWidest));
+    unit.key_terms = cutter.take(kBlockRows * kStripRow + kStripPad);
+    unit.key_sums = cutter.take(kernels::kKeySums);
   }
   if (call.terms.value_rows) {
     unit.value_far = cutter.take(queries * 2);
@@ -74,12 +77,10 @@ void cut_unit(const Call& call, SliceCutter& cutter, Unit& unit) {
     unit.segment_query = cutter.take(strides.relative);
   }
   if (call.terms.bias) unit.d_bias = cutter.take(bias_floats(call));
+  unit.memory = cutter.since(first);
 }
 
-void clear(const Slice& floats) {
-  core::throw_if_cancelled();
-  std::fill_n(floats.data(), floats.count(), 0.0F);
-}
+void clear(const Slice& floats) { clear_floats(floats.data(), floats.count()); }
 
 void fill_rows_of_queries(const Backward& backward, Unit& unit) {
   const Call& call = backward.call;
@@ -117,12 +118,20 @@ void fill_rows_of_queries(const Backward& backward, Unit& unit) {
   }
 }
 
-// Rows of queries after the sequence's last must be zeros: another sequence may have been longer.
 void clear_for_head(const Call& call, Unit& unit) {
-  for (const Slice* floats :
-       {&unit.content, &unit.position, &unit.segments, &unit.d_out, &unit.d_content,
-        &unit.d_position, &unit.d_segments, &unit.d_bias, &unit.d_query_rows, &unit.d_key_rows,
-        &unit.d_value_rows, &unit.query_outside, &unit.key_outside, &unit.value_outside}) {
+  const Strides rows = strides_of(call);
+  // Rows of queries after the sequence's last must be zeros: another sequence may have been longer.
+  const auto clear_tail = [&](const Slice& floats, std::int64_t row) {
+    const std::int64_t first = unit.keys.sequence->queries * row;
+    if (floats.count() != 0) clear_floats(floats.data() + first, floats.count() - first);
+  };
+  clear_tail(unit.content, rows.content);
+  clear_tail(unit.position, rows.relative);
+  clear_tail(unit.segments, 2);
+  clear_tail(unit.d_out, rows.value);
+  for (const Slice* floats : {&unit.d_content, &unit.d_position, &unit.d_segments, &unit.d_bias,
+                              &unit.d_query_rows, &unit.d_key_rows, &unit.d_value_rows,
+                              &unit.query_outside, &unit.key_outside, &unit.value_outside}) {
     if (floats->count() != 0) clear(*floats);
   }
   if (unit.step == 0) {
@@ -234,79 +243,113 @@ void write_keys(const Backward& backward, Unit& unit) {
   }
 }
 
-void run_head(void* context, int part, int parts) {
-  Backward& backward = *static_cast<Backward*>(context);
+void run_head(Backward& backward, Unit& unit) {
   const Call& call = backward.call;
   const Strides strides = strides_of(call);
-  for (std::int64_t at = part; at < backward.used; at += parts) {
-    Unit& unit = backward.memory.units[static_cast<std::size_t>(at)];
-    const Sequence& s = *unit.keys.sequence;
-    const std::int64_t head = unit.keys.key_head * call.group + unit.step;
-    unit.keys.first_head = head;
-    clear_for_head(call, unit);
-    if (s.queries == 0 || s.keys == 0) continue;
-    fill_tables(call, call.memory.backward_tables, unit.side, head, nullptr);
-    if (unit.step == 0 || call.extra_dim != 0) {
-      for (std::int64_t first = 0; first < s.keys; first += kTileKeys) {
-        core::throw_if_cancelled();
-        fill_keys(call, unit.keys, first, std::min(first + kTileKeys, s.keys),
-                  unit.key_scratch.data());
+  const Sequence& s = *unit.keys.sequence;
+  const std::int64_t head = unit.keys.key_head * call.group + unit.step;
+  unit.keys.first_head = head;
+  clear_for_head(call, unit);
+  fill_tables(call, call.memory.backward_tables, unit.side, head, nullptr);
+  if (unit.step == 0 || call.extra_dim != 0) {
+    for (std::int64_t first = 0; first < s.keys; first += kTileKeys) {
+      core::throw_if_cancelled();
+      fill_keys(call, unit.keys, first, std::min(first + kTileKeys, s.keys),
+                unit.key_scratch.data());
+    }
+  }
+  fill_far_keys(call, unit.keys, unit.side);
+  fill_rows_of_queries(backward, unit);
+  unit.bias_gradient = nullptr;
+  if (unit.d_bias.count() != 0)
+    unit.bias_gradient = unit.d_bias.data() + (unit.side.bias - unit.side.bias_memory.data());
+  const kernels::BackwardHead rows{.content = unit.content.data(),
+                                   .position = unit.position.data(),
+                                   .segments = unit.segments.data(),
+                                   .d_out = unit.d_out.data(),
+                                   .log_sum = unit.log_sum.data(),
+                                   .delta = unit.delta.data(),
+                                   .value_columns = unit.keys.value_columns.data(),
+                                   .key_rows = unit.keys.rows.data(),
+                                   .d_content = unit.d_content.data(),
+                                   .d_position = unit.d_position.data(),
+                                   .d_segments = unit.d_segments.data(),
+                                   .d_keys = unit.d_keys.data(),
+                                   .d_raw_keys = unit.d_raw_keys.data(),
+                                   .d_values = unit.d_values.data(),
+                                   .d_bias = unit.bias_gradient,
+                                   .d_query_rows = unit.d_query_rows.data(),
+                                   .d_key_rows = unit.d_key_rows.data(),
+                                   .d_value_rows = unit.d_value_rows.data(),
+                                   .query_far = unit.query_far.data(),
+                                   .value_far = unit.value_far.data(),
+                                   .query_outside = unit.query_outside.data(),
+                                   .key_outside = unit.key_outside.data(),
+                                   .key_outside_side = unit.key_outside.count() / 2,
+                                   .value_outside = unit.value_outside.data()};
+  kernels::BackwardScratch scratch{};
+  scratch.block.strip = unit.strip.data();
+  scratch.block.terms = unit.terms.data();
+  scratch.block.key_terms = unit.key_terms.data();
+  scratch.block.key_sums = unit.key_sums.data();
+  scratch.weights = unit.weights.data();
+  scratch.d_scores = unit.d_scores.data();
+  call.kernels.backward_head(head_of(call, unit.keys, unit.side), rows, scratch);
+  core::throw_if_cancelled();
+  if (call.terms.query_rows) {
+    add_ends({unit.query_outside.data(), 2, 1}, s.queries, unit.position.data(), strides.relative,
+             call.head_dim, unit.side.query_rows, unit.d_position.data(), unit.d_query_rows.data());
+  }
+  if (call.terms.key_rows) {
+    add_ends({unit.key_outside.data(), 1, unit.key_outside.count() / 2}, s.keys,
+             unit.keys.raw.data(), strides.relative, call.head_dim, unit.side.key_rows,
+             unit.d_raw_keys.data(), unit.d_key_rows.data());
+  }
+  if (call.terms.value_rows) {
+    add_ends({unit.value_outside.data(), 2, 1}, s.queries, unit.d_out.data(), strides.value,
+             call.value_dim, unit.side.value_rows, nullptr, unit.d_value_rows.data());
+  }
+  write_queries(backward, unit);
+  if (unit.step + 1 == call.group) write_keys(backward, unit);
+}
+
+// Adds one head of unit `index` to the tables after those of the units before it.
+void add_in_order(Backward& backward, const Unit& unit, std::int64_t index) {
+  if (!backward.has_tables) return;
+  std::int64_t& turn = backward.memory.turns[static_cast<std::size_t>(unit.step)];
+  {
+    std::unique_lock lock(backward.mutex);
+    backward.added.wait(lock, [&] { return turn == index || backward.has_failed; });
+    if (backward.has_failed) return;  // another thread throws
+    if (unit.has_tokens()) add_tables(backward, unit);
+    ++turn;
+  }
+  backward.added.notify_all();
+}
+
+// Takes one unit after the other until none is left.
+void run_units(void* context, int part, int) {
+  Backward& backward = *static_cast<Backward*>(context);
+  const Call& call = backward.call;
+  Unit& unit = backward.memory.units[static_cast<std::size_t>(part)];
+  try {
+    for (std::int64_t at = backward.next++; at < backward.units; at = backward.next++) {
+      if (!unit.is_clear) clear(unit.memory);
+      unit.is_clear = true;
+      unit.keys.sequence = &call.sequences[static_cast<std::size_t>(at / call.key_heads)];
+      unit.keys.key_head = at % call.key_heads;
+      for (unit.step = 0; unit.step < call.group; ++unit.step) {
+        if (unit.has_tokens()) run_head(backward, unit);
+        add_in_order(backward, unit, at);
       }
     }
-    fill_far_keys(call, unit.keys, unit.side);
-    fill_rows_of_queries(backward, unit);
-    unit.bias_gradient = nullptr;
-    if (unit.d_bias.count() != 0)
-      unit.bias_gradient = unit.d_bias.data() + (unit.side.bias - unit.side.bias_memory.data());
-    const kernels::BackwardHead rows{.content = unit.content.data(),
-                                     .position = unit.position.data(),
-                                     .segments = unit.segments.data(),
-                                     .d_out = unit.d_out.data(),
-                                     .log_sum = unit.log_sum.data(),
-                                     .delta = unit.delta.data(),
-                                     .value_columns = unit.keys.value_columns.data(),
-                                     .key_rows = unit.keys.rows.data(),
-                                     .d_content = unit.d_content.data(),
-                                     .d_position = unit.d_position.data(),
-                                     .d_segments = unit.d_segments.data(),
-                                     .d_keys = unit.d_keys.data(),
-                                     .d_raw_keys = unit.d_raw_keys.data(),
-                                     .d_values = unit.d_values.data(),
-                                     .d_bias = unit.bias_gradient,
-                                     .d_query_rows = unit.d_query_rows.data(),
-                                     .d_key_rows = unit.d_key_rows.data(),
-                                     .d_value_rows = unit.d_value_rows.data(),
-                                     .query_far = unit.query_far.data(),
-                                     .value_far = unit.value_far.data(),
-                                     .query_outside = unit.query_outside.data(),
-                                     .key_outside = unit.key_outside.data(),
-                                     .key_outside_side = unit.key_outside.count() / 2,
-                                     .value_outside = unit.value_outside.data()};
-    kernels::BackwardScratch scratch{};
-    scratch.block.strip = unit.strip.data();
-    scratch.block.terms = unit.terms.data();
-    scratch.block.band = unit.band.data();
-    scratch.block.band_stride = rounded_up(unit.side.key_rows.count, kWidest);
-    scratch.weights = unit.weights.data();
-    scratch.d_scores = unit.d_scores.data();
-    call.kernels.backward_head(head_of(call, unit.keys, unit.side), rows, scratch);
-    core::throw_if_cancelled();
-    if (call.terms.query_rows) {
-      add_ends({unit.query_outside.data(), 2, 1}, s.queries, unit.position.data(), strides.relative,
-               call.head_dim, unit.side.query_rows, unit.d_position.data(),
-               unit.d_query_rows.data());
+  } catch (...) {
+    {
+      const std::lock_guard lock(backward.mutex);
+      backward.has_failed = true;
     }
-    if (call.terms.key_rows) {
-      add_ends({unit.key_outside.data(), 1, unit.key_outside.count() / 2}, s.keys,
-               unit.keys.raw.data(), strides.relative, call.head_dim, unit.side.key_rows,
-               unit.d_raw_keys.data(), unit.d_key_rows.data());
-    }
-    if (call.terms.value_rows) {
-      add_ends({unit.value_outside.data(), 2, 1}, s.queries, unit.d_out.data(), strides.value,
-               call.value_dim, unit.side.value_rows, nullptr, unit.d_value_rows.data());
-    }
-    write_queries(backward, unit);
-    if (unit.step + 1 == call.group) write_keys(backward, unit);
+    backward.added.notify_all();
+    throw;
   }
 }
 
@@ -368,6 +411,7 @@ void prepare_backward(Call& call) {
     }
   });
   resize_table_sums(call);
+  memory.turns.resize(static_cast<std::size_t>(call.group));
   pack_tables(call, Pass::backward, call.memory.backward_tables, at_once);
   call.has_backward = true;
 }
@@ -381,36 +425,32 @@ void run_backward(Call& call, const AttentionForward& forward,
   check_gradients(call.terms, gradients.terms);
   if (q.batch * q.tokens > 0) check_forward(call, forward);
   check_padding(kBackward, call);
-  // Keys that no query sees, and queries that see no key, have gradients of zero.
-  clear_view(gradients.d_q);
-  clear_view(gradients.d_k);
-  clear_view(gradients.d_v);
+  // Queries and keys of sequences without the other, and keys after a sequence's last, have gradients
+  // of zero; all others are written.
+  const bool writes_all =
+      std::all_of(call.sequences.begin(), call.sequences.end(), [&](const Sequence& s) {
+        const bool has_padding = call.options.query_boundaries.empty() && s.keys != k.tokens;
+        return s.queries > 0 && s.keys > 0 && !has_padding;
+      });
+  if (!writes_all || call.is_wide()) {
+    clear_view(gradients.d_q);
+    clear_view(gradients.d_k);
+    clear_view(gradients.d_v);
+  }
   if (call.most_queries == 0 || call.most_keys == 0) return;
   if (!call.has_backward) prepare_backward(call);
   if (call.is_wide()) return attend_backward_wide(call, forward, gradients);
   BackwardMemory& memory = call.memory.backward;
   call.memory.claim_scratch(memory);
-  Backward backward{call, forward, gradients, AllSums(gradients.terms, call.group, memory), memory};
-  const std::int64_t units = static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
-  const auto at_once = static_cast<std::int64_t>(backward.memory.units.size());
-  for (std::int64_t first = 0; first < units; first += at_once) {
-    backward.used = std::min(at_once, units - first);
-    for (std::int64_t step = 0; step < call.group; ++step) {
-      for (std::int64_t i = 0; i < backward.used; ++i) {
-        Unit& unit = backward.memory.units[static_cast<std::size_t>(i)];
-        unit.keys.sequence =
-            &call.sequences[static_cast<std::size_t>((first + i) / call.key_heads)];
-        unit.keys.key_head = (first + i) % call.key_heads;
-        unit.step = step;
-      }
-      core::run_parts(static_cast<int>(backward.used), run_head, &backward);
-      for (std::int64_t i = 0; i < backward.used; ++i) {
-        Unit& unit = backward.memory.units[static_cast<std::size_t>(i)];
-        if (unit.keys.sequence->queries == 0 || unit.keys.sequence->keys == 0) continue;
-        add_tables(backward, unit);
-      }
-    }
-  }
+  Backward backward{.call = call,
+                    .forward = forward,
+                    .gradients = gradients,
+                    .sums = AllSums(gradients.terms, call.group, memory),
+                    .memory = memory,
+                    .units = static_cast<std::int64_t>(call.sequences.size()) * call.key_heads};
+  backward.has_tables = backward.sums.wanted();
+  std::fill(memory.turns.begin(), memory.turns.end(), 0);
+  core::run_parts(static_cast<int>(memory.units.size()), run_units, &backward);
   backward.sums.finish();
 }
 

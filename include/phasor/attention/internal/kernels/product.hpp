@@ -50,6 +50,7 @@ enum class Walk {
   packed,  // a_step = 1, b_step = kFloats
   panels,  // a_row = 1, a_step = kPitch, b_step = kFloats
   blocks,  // A in blocks [kRows][kFloats], one for each kFloats of k; b_step = kFloats
+  fixed,   // a_row, a_step and b_vector are constants of the caller
 };
 // Floats from one k to the next in rows of A packed as columns: kRows rounded up to whole vectors.
 constexpr int kPitch = (kRows + kFloats - 1) / kFloats * kFloats;
@@ -92,10 +93,11 @@ PHASOR_IN_PLACE void product(const Product& p, const float* factors, const float
       }
     }
   }
+  constexpr bool kIsGiven = kWalk == Walk::any || kWalk == Walk::fixed;
   constexpr bool kKnowsRows = kWalk == Walk::panels || kWalk == Walk::blocks;
   const std::int64_t a_row = kKnowsRows ? kWalk == Walk::panels ? 1 : kFloats : p.a_row;
-  const std::int64_t a_step = kWalk == Walk::any ? p.a_step : kWalk == Walk::panels ? kPitch : 1;
-  const std::int64_t b_step = kWalk == Walk::any ? p.b_step : kFloats;
+  const std::int64_t a_step = kIsGiven ? p.a_step : kWalk == Walk::panels ? kPitch : 1;
+  const std::int64_t b_step = kIsGiven ? p.b_step : kFloats;
   const float* a = p.a;
   const float* a3 = p.a + 3 * a_row;
   const float* b = p.b;
@@ -107,7 +109,8 @@ PHASOR_IN_PLACE void product(const Product& p, const float* factors, const float
       columns[v] = in_register(load<Float>((v < 3 ? b + v * p.b_vector : b3) + k * b_step));
     PHASOR_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      const float* const row = r < 3 || kKnowsRows ? a + r * a_row : a3 + (r - 3) * a_row;
+      const float* const row =
+          r < 3 || kKnowsRows || kWalk == Walk::fixed ? a + r * a_row : a3 + (r - 3) * a_row;
       accumulate<kCount>(sum[r], row + k * a_step, columns);
     }
   };
