@@ -10,13 +10,22 @@ namespace {
 // Prefetch distance in rows: 4 KiB for a head of 64 floats.
 constexpr std::int64_t kRowsAhead = 16;
 // Values are weighted a tile at a time: if one product does not cover all columns of a row, the next
-// one finds the rows in the L1 cache.
-constexpr std::int64_t kWeighedKeys = 64;
+// one finds the rows in the L1 cache, beside those of the next tile.
+constexpr std::int64_t kWeighedKeys = 48;
+// Sums of all queries that stay in registers, beside a vector of each column and a weight.
+constexpr int kWeighedSums = kVectors == 4 ? 16 : 12;
 
 template <class Element>
 inline void prefetch_row(const Element* row, std::int64_t dim) {
   for (std::int64_t byte = 0; byte < dim * static_cast<std::int64_t>(sizeof(Element)); byte += 64)
     __builtin_prefetch(reinterpret_cast<const char*>(row) + byte);
+}
+
+// A vector that is used kUses times, read once.
+template <int kUses>
+inline Float load_once(const float* at) {
+  if constexpr (kUses == 1) return load<Float>(at);
+  return in_register(load<Float>(at));
 }
 
 // kCount queries against kKeys keys from `key` on.
@@ -27,14 +36,15 @@ inline void dot_products(const float* q, std::int64_t q_stride, const typename T
   for (int i = 0; i < kCount * kKeys; ++i) sums[i] = Float{};
   const std::int64_t whole = dim / kFloats * kFloats;
   for (std::int64_t i = 0; i < whole; i += kFloats) {
+    Float values[kKeys];
     PHASOR_UNROLL
-    for (int j = 0; j < kKeys; ++j) {
-      const Float value = in_register(Type::read(key + j * stride + i));
+    for (int j = 0; j < kKeys; ++j) values[j] = in_register(Type::read(key + j * stride + i));
+    PHASOR_UNROLL
+    for (int r = 0; r < kCount; ++r) {
+      const Float query = load_once<kKeys>(q + r * q_stride + i);
       PHASOR_UNROLL
-      for (int r = 0; r < kCount; ++r) {
-        Float& sum = sums[r * kKeys + j];
-        sum = mul_add(load<Float>(q + r * q_stride + i), value, sum);
-      }
+      for (int j = 0; j < kKeys; ++j)
+        sums[r * kKeys + j] = mul_add(query, values[j], sums[r * kKeys + j]);
     }
   }
   if (whole == dim) return;
@@ -80,11 +90,17 @@ void score_some(const float* q, std::int64_t q_stride, const Rows& keys, std::in
   }
 }
 
-// The columns [column, column + kColumns vectors) of a tile of values; the first columns fetch the
-// rows of the next.
+// The cache lines to fetch for a row while another is weighted: `count` from `first` on of the row
+// `rows` after it.
+struct Lines {
+  std::int64_t rows, first, count;
+};
+
+// The columns [column, column + kColumns vectors) of a tile of values. The first `fetched` rows have a
+// row to prefetch.
 template <class Type, int kCount, int kColumns>
 inline void weigh_columns(const float* p, std::int64_t p_row, const Rows& values,
-                          std::int64_t count, std::int64_t left, std::int64_t dim,
+                          std::int64_t count, std::int64_t fetched, Lines ahead,
                           std::int64_t column, float* out, std::int64_t out_stride) {
   using Element = typename Type::Element;
   const auto* const data = static_cast<const Element*>(values.data);
@@ -97,7 +113,11 @@ inline void weigh_columns(const float* p, std::int64_t p_row, const Rows& values
   }
   for (std::int64_t j = 0; j < count; ++j) {
     const Element* const row = data + j * values.stride;
-    if (column == 0 && j + kRowsAhead < left) prefetch_row(row + kRowsAhead * values.stride, dim);
+    if (j < fetched) {
+      const char* const line =
+          reinterpret_cast<const char*>(row + ahead.rows * values.stride) + ahead.first * 64;
+      for (std::int64_t l = 0; l < ahead.count; ++l) __builtin_prefetch(line + l * 64);
+    }
     Float columns[kColumns];
     PHASOR_UNROLL
     for (int v = 0; v < kColumns; ++v)
@@ -117,26 +137,41 @@ inline void weigh_columns(const float* p, std::int64_t p_row, const Rows& values
   }
 }
 
+// The columns of a tile from `column` on, kColumns vectors a pass, then fewer. Returns the first column
+// that is left, less than a vector before `dim`.
+template <class Type, int kCount, int kColumns>
+inline std::int64_t weigh_tile(const float* p, std::int64_t p_row, const Rows& tile,
+                               std::int64_t count, std::int64_t fetched, Lines ahead,
+                               std::int64_t column, std::int64_t dim, float* out,
+                               std::int64_t out_stride) {
+  for (; column + kColumns * kFloats <= dim; column += kColumns * kFloats) {
+    weigh_columns<Type, kCount, kColumns>(p, p_row, tile, count, fetched, ahead, column, out,
+                                          out_stride);
+    ahead.first += ahead.count;
+  }
+  if constexpr (kColumns > 1) {
+    return weigh_tile<Type, kCount, (kColumns + 1) / 2>(p, p_row, tile, count, fetched, ahead,
+                                                        column, dim, out, out_stride);
+  }
+  return column;
+}
+
 template <class Type, int kCount>
 void weigh_some(const float* p, std::int64_t p_row, const Rows& values, std::int64_t count,
                 std::int64_t dim, float* out, std::int64_t out_stride) {
   using Element = typename Type::Element;
-  // The sums of all queries stay in registers.
-  constexpr int kColumns = kCount <= 4 ? kVectors : kVectors / 2;
+  constexpr int kColumns = kCount == 1 ? 8 : kWeighedSums / kCount;
+  const std::int64_t passes = (dim + kColumns * kFloats - 1) / (kColumns * kFloats);
+  const std::int64_t lines = (dim * static_cast<std::int64_t>(sizeof(Element)) + 63) / 64;
+  // One pass fetches rows that it reads soon; of several, each fetches its part of the next tile.
+  const Lines ahead{passes == 1 ? kRowsAhead : kWeighedKeys, 0, (lines + passes - 1) / passes};
   for (std::int64_t first = 0; first < count; first += kWeighedKeys) {
     const std::int64_t left = count - first;
     const std::int64_t here = left < kWeighedKeys ? left : kWeighedKeys;
     const auto* const data = static_cast<const Element*>(values.data) + first * values.stride;
-    const Rows tile{data, values.stride, values.storage};
-    std::int64_t column = 0;
-    for (; column + kColumns * kFloats <= dim; column += kColumns * kFloats) {
-      weigh_columns<Type, kCount, kColumns>(p + first, p_row, tile, here, left, dim, column, out,
-                                            out_stride);
-    }
-    for (; column + kFloats <= dim; column += kFloats) {
-      weigh_columns<Type, kCount, 1>(p + first, p_row, tile, here, left, dim, column, out,
-                                     out_stride);
-    }
+    const std::int64_t column =
+        weigh_tile<Type, kCount, kColumns>(p + first, p_row, {data, values.stride, values.storage},
+                                           here, left - ahead.rows, ahead, 0, dim, out, out_stride);
     if (column == dim) continue;
     for (std::int64_t j = 0; j < here; ++j) {
       const Float value = read_part<Type>(data + j * values.stride + column, dim - column);

@@ -16,15 +16,6 @@ struct RowMemory {
 
 }  // namespace
 
-bool prefers_many_tokens() {
-#if defined(__x86_64__)
-  static const bool intel = __builtin_cpu_is("intel") != 0;
-  return !intel;
-#else
-  return true;
-#endif
-}
-
 float* rows_of_this_thread() {
   auto* const memory = per_thread<RowMemory>();
   if (memory == nullptr) return nullptr;

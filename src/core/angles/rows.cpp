@@ -93,8 +93,8 @@ void apply_growth(const Growth& growth, double position, Role role, Direction di
   }
 }
 
-RowPointers make_row(const RotateCall& call, Token at, PositionCursor& cursor,
-                     RowBuffers& buffers) {
+RowPointers compute_row(const RotateCall& call, Token at, PositionCursor& cursor,
+                        RowBuffers& buffers) {
   if (call.rows != nullptr) {
     given_row(call, at, buffers.cos, buffers.sin);
     return {buffers.cos, buffers.sin};

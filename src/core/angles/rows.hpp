@@ -29,9 +29,19 @@ struct Token {
   std::int64_t batch, token;
 };
 
+// A row that is not in the table as it is.
+[[nodiscard]] RowPointers compute_row(const RotateCall& call, Token at, PositionCursor& cursor,
+                                      RowBuffers& buffers);
+
 // The row for the direction, scale and sign included. In `buffers`, or in the table.
-[[nodiscard]] RowPointers make_row(const RotateCall& call, Token at, PositionCursor& cursor,
-                                   RowBuffers& buffers);
+[[nodiscard]] inline RowPointers make_row(const RotateCall& call, Token at, PositionCursor& cursor,
+                                          RowBuffers& buffers) {
+  if (!call.rows_in_table) return compute_row(call, at, cursor, buffers);
+  std::int64_t position = 0;
+  cursor.next(&position);
+  const float* const cos = call.options.table->cos(position).data();
+  return {cos, cos + call.window.pairs};
+}
 
 // The same in float64, with xPos's growth for the role. `positions` are not read if the caller gave
 // rows.

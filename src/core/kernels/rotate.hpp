@@ -12,13 +12,11 @@ namespace {
 using phasor::core::kernels::Heads;
 using phasor::core::kernels::Store;
 
-// Vectors of cos (and as many of sin) per pass over the heads: as many as stay in registers, 32
-// with AVX-512 and 16 below. When x comes from memory one pass over whole heads matters more than
-// registers, so that the loads follow each other; cos and sin then come from the L1 cache.
-template <bool kAhead>
-constexpr int kRowVectors = kVectorBytes == 64 ? 8
-                            : kAhead           ? 16
-                                               : 4;
+// Vectors of cos (and as many of sin) per pass over the heads: a whole head of 128 features, so that
+// loads follow each other in memory. What does not fit the registers comes from the L1 cache: with 16
+// registers of 8 floats that took 1.2 times an in-place scale of a tensor in the L3 cache, four passes
+// over parts of the heads with everything in registers 1.6.
+constexpr int kRowVectors = kVectorBytes == 64 ? 8 : 16;
 
 // A row is cos[pairs], sin[pairs]; it is rearranged for the layout while it is loaded.
 struct Plain {
@@ -34,16 +32,33 @@ struct Twice {
     return twice(load<Float>(row + v * (kFloats / 2)), FloatLanes{});
   }
 };
+// sin of interleaved features, as turned() expects it.
 template <int... Lane>
 inline Float minus_plus(Lanes<Lane...>) {  // - + - +
   return Float{(Lane % 2 == 0 ? -1.0F : 1.0F)...};
 }
-// sin of interleaved features with the sign of (34): y = x cos + swap(x) sin.
-struct SignedTwice {
+struct SinTwice {
   static Float vector(const float* row, int v) {
+#if defined(__FMA__)
+    return Twice::vector(row, v);
+#else
     return Twice::vector(row, v) * minus_plus(FloatLanes{});
+#endif
   }
 };
+// (34) on interleaved features: x cos - swap(x) sin in even lanes, x cos + swap(x) sin in odd ones.
+inline Float turned(Float x, Float cos, Float sin) {
+  const Float other = swap_pairs(x) * sin;
+#if defined(__AVX512F__)
+  return reinterpret_cast<Float>(_mm512_fmaddsub_ps(
+      reinterpret_cast<__m512>(x), reinterpret_cast<__m512>(cos), reinterpret_cast<__m512>(other)));
+#elif defined(__FMA__)
+  return reinterpret_cast<Float>(_mm256_fmaddsub_ps(
+      reinterpret_cast<__m256>(x), reinterpret_cast<__m256>(cos), reinterpret_cast<__m256>(other)));
+#else
+  return mul_add(x, cos, other);
+#endif
+}
 // Two features in a lane (bf16, half): a vector of even entries, then one of odd ones.
 template <int kParity, int... Lane>
 inline Float every_other(Float low, Float high, Lanes<Lane...>) {
@@ -85,10 +100,12 @@ inline void prefetch(const void* address, std::int64_t ahead) {
 
 // half: pair i = (i, i + pairs). `first` is the first pair of this block. Blocks take Heads by
 // value: through a reference the compiler must assume that a store to x changes it, and would
-// read it again for every head.
+// read it again for every head. They are inlined: a copy made for a call is read in wider pieces than it
+// was written in, which waits for every store of the token before.
 template <class T, int kVectors, bool kStream, bool kAhead, bool kMoving>
-inline void half_block(Heads heads, std::int64_t pairs, std::int64_t first, const float* cos,
-                       const float* sin, std::int64_t ahead) {
+__attribute__((always_inline)) inline void half_block(Heads heads, std::int64_t pairs,
+                                                      std::int64_t first, const float* cos,
+                                                      const float* sin, std::int64_t ahead) {
   using Element = typename T::Element;
   Row<Plain, kVectors, kMoving> c(cos + first), s(sin + first);
   const Element* in = static_cast<const Element*>(heads.in) + first;
@@ -107,8 +124,8 @@ inline void half_block(Heads heads, std::int64_t pairs, std::int64_t first, cons
             prefetch(in + pairs + at, ahead);
           }
         }
-        const Float a = T::read(in + at);
-        const Float b = T::read(in + pairs + at);
+        const Float a = in_register(T::read(in + at));
+        const Float b = in_register(T::read(in + pairs + at));
         y_a[v] = mul_add(a, c[line + v], -(b * s[line + v]));
         y_b[v] = mul_add(b, c[line + v], a * s[line + v]);
       }
@@ -125,14 +142,14 @@ inline void half_block(Heads heads, std::int64_t pairs, std::int64_t first, cons
   }
 }
 
-// interleaved: pair i = (2i, 2i+1). cos is duplicated and sin carries the sign, so (34) reads x *
-// cos + swap(x) * sin.
+// interleaved: pair i = (2i, 2i+1). cos and sin are duplicated.
 template <class T, int kVectors, bool kStream, bool kAhead, bool kMoving>
-inline void interleaved_block(Heads heads, std::int64_t first, const float* cos, const float* sin,
-                              std::int64_t ahead) {
+__attribute__((always_inline)) inline void interleaved_block(Heads heads, std::int64_t first,
+                                                             const float* cos, const float* sin,
+                                                             std::int64_t ahead) {
   using Element = typename T::Element;
   Row<Twice, kVectors, kMoving> c(cos + first / 2);
-  Row<SignedTwice, kVectors, kMoving> s(sin + first / 2);
+  Row<SinTwice, kVectors, kMoving> s(sin + first / 2);
   const Element* in = static_cast<const Element*>(heads.in) + first;
   Element* out = static_cast<Element*>(heads.out) + first;
   for (std::int64_t head = 0; head < heads.heads; ++head) {
@@ -142,7 +159,7 @@ inline void interleaved_block(Heads heads, std::int64_t first, const float* cos,
         if (at * sizeof(Element) % 64 == 0) prefetch(in + at, ahead);
       }
       const Float x = in_register(T::read(in + at));
-      T::template write<kStream>(out + at, mul_add(x, c[v], swap_pairs(x) * s[v]));
+      T::template write<kStream>(out + at, turned(x, c[v], s[v]));
     }
     in += heads.in_stride;
     out += heads.out_stride;
@@ -153,8 +170,9 @@ inline void interleaved_block(Heads heads, std::int64_t first, const float* cos,
 
 // bf16, half: a lane holds two neighbouring features, and a group is 2 * kFloats pairs.
 template <int kGroups, bool kStream, bool kAhead, bool kMoving>
-inline void half_block_bf16(Heads heads, std::int64_t pairs, std::int64_t first, const float* cos,
-                            const float* sin, std::int64_t ahead) {
+__attribute__((always_inline)) inline void half_block_bf16(Heads heads, std::int64_t pairs,
+                                                           std::int64_t first, const float* cos,
+                                                           const float* sin, std::int64_t ahead) {
   Row<Split, 2 * kGroups, kMoving> c(cos + first), s(sin + first);
   const std::uint16_t* in = static_cast<const std::uint16_t*>(heads.in) + first;
   std::uint16_t* out = static_cast<std::uint16_t*>(heads.out) + first;
@@ -193,8 +211,10 @@ inline void half_block_bf16(Heads heads, std::int64_t pairs, std::int64_t first,
 
 // bf16, interleaved: a lane is a pair.
 template <int kVectors, bool kStream, bool kAhead, bool kMoving>
-inline void interleaved_block_bf16(Heads heads, std::int64_t first, const float* cos,
-                                   const float* sin, std::int64_t ahead) {
+__attribute__((always_inline)) inline void interleaved_block_bf16(Heads heads, std::int64_t first,
+                                                                  const float* cos,
+                                                                  const float* sin,
+                                                                  std::int64_t ahead) {
   Row<Plain, kVectors, kMoving> c(cos + first), s(sin + first);
   const std::uint16_t* in = static_cast<const std::uint16_t*>(heads.in) + 2 * first;
   std::uint16_t* out = static_cast<std::uint16_t*>(heads.out) + 2 * first;
@@ -259,7 +279,7 @@ struct Half {
   static void run(const Heads& heads, std::int64_t pairs, const float* cos, const float* sin,
                   std::int64_t ahead) {
     const std::int64_t done =
-        run_blocks<kRowVectors<kAhead>, kFloats>(pairs, 0, [&]<int kVectors>(std::int64_t first) {
+        run_blocks<kRowVectors, kFloats>(pairs, 0, [&]<int kVectors>(std::int64_t first) {
           half_block<T, kVectors, kStream, kAhead, kMoving>(heads, pairs, first, cos, sin, ahead);
         });
     if (done == pairs) return;
@@ -275,8 +295,8 @@ struct Interleaved {
   template <bool kStream, bool kAhead, bool kMoving>
   static void run(const Heads& heads, std::int64_t pairs, const float* cos, const float* sin,
                   std::int64_t ahead) {
-    const std::int64_t done = run_blocks<kRowVectors<kAhead>, kFloats>(
-        2 * pairs, 0, [&]<int kVectors>(std::int64_t first) {
+    const std::int64_t done =
+        run_blocks<kRowVectors, kFloats>(2 * pairs, 0, [&]<int kVectors>(std::int64_t first) {
           interleaved_block<T, kVectors, kStream, kAhead, kMoving>(heads, first, cos, sin, ahead);
         });
     if (done == 2 * pairs) return;
@@ -291,8 +311,8 @@ struct HalfBf16 {
   template <bool kStream, bool kAhead, bool kMoving>
   static void run(const Heads& heads, std::int64_t pairs, const float* cos, const float* sin,
                   std::int64_t ahead) {
-    const std::int64_t done = run_blocks<kRowVectors<kAhead> / 2, 2 * kFloats>(
-        pairs, 0, [&]<int kGroups>(std::int64_t first) {
+    const std::int64_t done =
+        run_blocks<kRowVectors / 2, 2 * kFloats>(pairs, 0, [&]<int kGroups>(std::int64_t first) {
           half_block_bf16<kGroups, kStream, kAhead, kMoving>(heads, pairs, first, cos, sin, ahead);
         });
     if (done == pairs) return;
@@ -308,7 +328,7 @@ struct InterleavedBf16 {
   static void run(const Heads& heads, std::int64_t pairs, const float* cos, const float* sin,
                   std::int64_t ahead) {
     const std::int64_t done =
-        run_blocks<kRowVectors<kAhead>, kFloats>(pairs, 0, [&]<int kVectors>(std::int64_t first) {
+        run_blocks<kRowVectors, kFloats>(pairs, 0, [&]<int kVectors>(std::int64_t first) {
           interleaved_block_bf16<kVectors, kStream, kAhead, kMoving>(heads, first, cos, sin, ahead);
         });
     if (done == pairs) return;
@@ -326,16 +346,21 @@ void rotate(const Heads& heads, std::int64_t pairs, const void* cos, const void*
             std::int64_t ahead, Store store) {
   const auto* c = static_cast<const float*>(cos);
   const auto* s = static_cast<const float*>(sin);
-  const bool streams = store == Store::streaming;
-  if (heads.row_stride != 0) {
+  const bool streams = store == Store::streaming, moves = heads.row_stride != 0;
+  if (ahead == 0) {
+    if (moves) {
+      streams ? Rotation::template run<true, false, true>(heads, pairs, c, s, 0)
+              : Rotation::template run<false, false, true>(heads, pairs, c, s, 0);
+    } else {
+      streams ? Rotation::template run<true, false, false>(heads, pairs, c, s, 0)
+              : Rotation::template run<false, false, false>(heads, pairs, c, s, 0);
+    }
+  } else if (moves) {
     streams ? Rotation::template run<true, true, true>(heads, pairs, c, s, ahead)
             : Rotation::template run<false, true, true>(heads, pairs, c, s, ahead);
-  } else if (streams) {
-    Rotation::template run<true, true, false>(heads, pairs, c, s, ahead);
-  } else if (ahead != 0) {
-    Rotation::template run<false, true, false>(heads, pairs, c, s, ahead);
   } else {
-    Rotation::template run<false, false, false>(heads, pairs, c, s, 0);
+    streams ? Rotation::template run<true, true, false>(heads, pairs, c, s, ahead)
+            : Rotation::template run<false, true, false>(heads, pairs, c, s, ahead);
   }
 }
 

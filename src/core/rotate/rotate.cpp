@@ -6,10 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/angles/row_memory.hpp"
 #include "core/angles/rows.hpp"
 #include "core/rotate/rotate_call.hpp"
-#include "phasor/core/cancellation.hpp"
+#include "core/system/cache_sizes.hpp"
 #include "phasor/core/cpu.hpp"
 #include "phasor/core/internal/angle_range.hpp"
 #include "phasor/core/internal/dispatch.hpp"
@@ -19,202 +18,9 @@
 namespace phasor::core {
 namespace {
 
-// A tensor of this size or more is read from memory, not from a cache: prefetching pays. On a single
-// token it would cost 0.2 us.
-constexpr std::int64_t kPrefetchBytes = std::int64_t{2} << 20;
-constexpr std::int64_t kPrefetchAhead = 2048;
-constexpr std::int64_t kStreamAhead = 4096;
-// An output of this size or more would evict everything else from the caches.
+// An output of this size or more, and of more than the L2 cache, would evict everything else from the
+// caches.
 constexpr std::int64_t kStreamBytes = std::int64_t{4} << 20;
-
-struct Addresses {
-  const char* in;
-  char* out;
-};
-Addresses addresses_of(const RotateCall& call, const Rotation& rotation, Token at) {
-  return {static_cast<const char*>(rotation.in.data) +
-              (at.batch * rotation.in.batch_stride + at.token * rotation.in.token_stride) *
-                  call.element,
-          static_cast<char*>(rotation.out.data) +
-              (at.batch * rotation.out.batch_stride + at.token * rotation.out.token_stride) *
-                  call.element};
-}
-
-// Rotates the heads of one token, the first at `in` and `out`. row(block) gives cos and sin of that
-// block.
-template <class Row>
-void rotate_token_heads(const RotateCall& call, const Rotation& rotation, const char* in, char* out,
-                        const Row& row) {
-  for (std::int64_t block = 0; block < call.window.blocks; ++block) {
-    const std::int64_t start = (call.window.offset + block * 2 * call.block_pairs) * call.element;
-    const kernels::Heads heads{in + start, out + start, rotation.in.head_stride,
-                               rotation.out.head_stride, rotation.in.heads};
-    const auto [cos, sin] = row(block);
-    rotate_block(call, heads, cos, sin);
-  }
-}
-
-// One tensor's heads of one token.
-template <class Row>
-void rotate_token(const RotateCall& call, const Rotation& rotation, Token at, const Row& row) {
-  const auto [in, out] = addresses_of(call, rotation, at);
-  copy_unrotated_features(call, rotation, in, out);
-  rotate_token_heads(call, rotation, in, out, row);
-}
-
-void rotate_token_f64(const RotateCall& call, Token at, const double* positions) {
-  RowBuffersF64 rows;
-  for (std::size_t i = 0; i < call.rotations.size(); ++i) {
-    const Rotation& rotation = call.rotations[i];
-    if (i == 0 || call.grows()) make_row_f64(call, rotation.role, at, positions, rows);
-    rotate_token(call, rotation, at, [&](std::int64_t block) {
-      return std::pair<const void*, const void*>(rows.cos + block * call.block_pairs,
-                                                 rows.sin + block * call.block_pairs);
-    });
-  }
-}
-
-// precondition  scale and sign of the direction are in the row already
-void rotate_token_rows(const RotateCall& call, Token at, RowPointers row,
-                       std::span<const Rotation> rotations) {
-  for (const Rotation& rotation : rotations) {
-    rotate_token(call, rotation, at, [&](std::int64_t block) {
-      return std::pair<const void*, const void*>(row.cos + block * call.block_pairs,
-                                                 row.sin + block * call.block_pairs);
-    });
-  }
-}
-
-// Several tokens of one batch row, with their rows.
-struct Run {
-  const char* in;
-  char* out;
-  std::int64_t tokens;
-  const float* rows;  // of each token: cos[pairs], sin[pairs]
-};
-
-// A head at a time: kernels move along its tokens.
-void rotate_run_by_head(const RotateCall& call, const Rotation& rotation, const Run& run) {
-  const std::int64_t pairs = call.window.pairs;
-  for (std::int64_t head = 0; head < rotation.in.heads; ++head) {
-    for (std::int64_t block = 0; block < call.window.blocks; ++block) {
-      const std::int64_t start = call.window.offset + block * 2 * call.block_pairs;
-      const float* cos = run.rows + block * call.block_pairs;
-      rotate_block(call,
-                   {run.in + (head * rotation.in.head_stride + start) * call.element,
-                    run.out + (head * rotation.out.head_stride + start) * call.element,
-                    rotation.in.token_stride, rotation.out.token_stride, run.tokens, 2 * pairs},
-                   cos, cos + pairs);
-    }
-  }
-}
-
-// A token of a few heads at a time: kernels move along these heads.
-void rotate_run_by_heads(const RotateCall& call, const Rotation& rotation, const Run& run) {
-  const std::int64_t pairs = call.window.pairs;
-  Rotation few = rotation;
-  for (std::int64_t head = 0; head < rotation.in.heads; head += kHeadsTogether) {
-    few.in.heads = std::min(kHeadsTogether, rotation.in.heads - head);
-    for (std::int64_t t = 0; t < run.tokens; ++t) {
-      const float* cos = run.rows + t * 2 * pairs;
-      rotate_token_heads(
-          call, few,
-          run.in + (head * rotation.in.head_stride + t * rotation.in.token_stride) * call.element,
-          run.out +
-              (head * rotation.out.head_stride + t * rotation.out.token_stride) * call.element,
-          [&](std::int64_t block) {
-            const float* const at = cos + block * call.block_pairs;
-            return std::pair<const void*, const void*>(at, at + pairs);
-          });
-    }
-  }
-}
-
-// Several tokens of one batch row, of a tensor that keeps heads before tokens. Returns how many.
-std::int64_t rotate_tokens_heads_first(const RotateCall& call, Token at, std::int64_t most,
-                                       PositionCursor& cursor, RowBuffers& buffers) {
-  alignas(64) float few[kFewTokens.floats + kRowPadding];
-  float* const many = call.many_tokens ? rows_of_this_thread() : nullptr;
-  float* const rows = many == nullptr ? few : many;
-  const TokensAtOnce& limit = many == nullptr ? kFewTokens : kManyTokens;
-  const std::int64_t pairs = call.window.pairs;
-  const std::int64_t count =
-      std::min({most, call.tokens - at.token, limit.tokens, limit.floats / (2 * pairs)});
-  for (std::int64_t t = 0; t < count; ++t) {
-    const RowPointers row = make_row(call, {at.batch, at.token + t}, cursor, buffers);
-    std::copy_n(row.cos, pairs, rows + t * 2 * pairs);
-    std::copy_n(row.sin, pairs, rows + t * 2 * pairs + pairs);
-  }
-  // Streamed out of place, heads together took half as long again as one by one (Zen 4).
-  const bool streams = call.staged || call.store == kernels::Store::streaming;
-  for (const Rotation& rotation : call.rotations) {
-    const auto [in, out] = addresses_of(call, rotation, at);
-    for (std::int64_t t = 0; t < count; ++t) {
-      copy_unrotated_features(call, rotation, in + t * rotation.in.token_stride * call.element,
-                              out + t * rotation.out.token_stride * call.element);
-    }
-    const Run run{in, out, count, rows};
-    many == nullptr || streams ? rotate_run_by_head(call, rotation, run)
-                               : rotate_run_by_heads(call, rotation, run);
-  }
-  return count;
-}
-
-void rotate_token_growing(const RotateCall& call, Token at, const double* positions,
-                          RowBuffers& buffers) {
-  for (const Rotation& rotation : call.rotations) {
-    RowBuffersF64 rows;
-    make_row_f64(call, rotation.role, at, positions, rows);
-    for (std::int64_t i = 0; i < call.window.pairs; ++i) {
-      buffers.cos[i] = static_cast<float>(rows.cos[i]);
-      buffers.sin[i] = static_cast<float>(rows.sin[i]);
-    }
-    rotate_token_rows(call, at, {buffers.cos, buffers.sin}, {&rotation, 1});
-  }
-}
-
-// Tokens between two looks at the caller's cancellation: a millisecond or two of the widest.
-constexpr std::int64_t kRowsPerLook = 64;
-
-void rotate_part(void* context, int part, int parts) {
-  const RotateCall& call = *static_cast<const RotateCall*>(context);
-  const std::int64_t rows = call.batch * call.tokens;
-  // No division for a decode step: it would show in its time.
-  const std::int64_t begin = parts == 1 ? 0 : rows * part / parts;
-  const std::int64_t end = parts == 1 ? rows : rows * (part + 1) / parts;
-  if (begin == end) return;
-  const int axes = call.rotary == nullptr ? 1 : call.rotary->frequencies.axis_count();
-  PositionCursor cursor(call.positions, axes, call.tokens, begin);
-  RowBuffers buffers;
-  Token at{0, 0};
-  if (begin != 0) at = {begin / call.tokens, begin % call.tokens};
-  std::int64_t row = begin;
-  for (std::int64_t next_look = begin + kRowsPerLook; row < end;) {
-    if (row >= next_look) {
-      if (is_cancelled()) break;
-      next_look = row + kRowsPerLook;
-    }
-    std::int64_t done = 1;
-    if (call.dtype == DType::f64 || call.grows()) {
-      double positions[kMaxAxes] = {};
-      if (call.rows == nullptr) cursor.next(positions);
-      call.dtype == DType::f64 ? rotate_token_f64(call, at, positions)
-                               : rotate_token_growing(call, at, positions, buffers);
-    } else if (call.heads_first) {
-      done = rotate_tokens_heads_first(call, at, end - row, cursor, buffers);
-    } else {
-      rotate_token_rows(call, at, make_row(call, at, cursor, buffers), call.rotations);
-    }
-    row += done;
-    at.token += done;
-    if (at.token == call.tokens) {
-      at.token = 0;
-      ++at.batch;
-    }
-  }
-  if (call.staged || call.store == kernels::Store::streaming) call.kernels.fence();
-  if (row < end) throw_if_cancelled();
-}
 
 void check_table(const Rotary& rotary, const RotateOptions& options, DType dtype,
                  const PositionBounds& bounds) {
@@ -253,7 +59,7 @@ bool is_large_output(const RotateCall& call) {
     const HeadsView& out = rotation.out;
     bytes += out.batch * out.tokens * out.heads * out.head_dim * call.element;
   }
-  return bytes >= kStreamBytes;
+  return bytes >= std::max(kStreamBytes, l2_cache_bytes());
 }
 
 // Whether every vector that the kernel stores begins at a multiple of 64 bytes.
@@ -299,6 +105,9 @@ bool are_empty(std::span<const Rotation> rotations) {
                       [](const Rotation& rotation) { return rotation.in.heads > 0; });
 }
 
+// Of paths that are not written for large tensors.
+constexpr Way kOneWay[1] = {};
+
 // precondition  everything was checked, and there is a token; one of rotary and given is null
 void run(const Window& window, const Rotary* rotary, const Positions& positions,
          std::span<const Rotation> rotations, const RotateOptions& options,
@@ -322,23 +131,27 @@ void run(const Window& window, const Rotary* rotary, const Positions& positions,
       .tokens = first.tokens,
       .element = element,
       .block_pairs = window.blocks == 1 ? window.pairs : window.pairs / window.blocks,
-      .ahead = bytes >= kPrefetchBytes ? kPrefetchAhead : 0,
       .store = kernels::Store::cached,
       .staged = false,
       .heads_first = false,
-      .many_tokens = false,
+      .copies = window.rotary_dim() < window.head_dim,
       .sin_sign = options.direction == Direction::forward ? 1.0F : -1.0F,
       // Rows hold cos and sin times the amplitude a; the inverse needs them divided by a.
       .scale = options.direction == Direction::inverse ? 1.0 / (amplitude * amplitude) : 1.0,
       .rows = given,
   };
   call.heads_first = is_heads_first(call);
-  call.many_tokens = call.heads_first && call.ahead != 0 && prefers_many_tokens();
-  if (is_large_output(call)) {
-    call.ahead = kStreamAhead;
-    call.staged = !is_aligned_output(call);
-    if (!call.staged) call.store = kernels::Store::streaming;
-  }
+  call.rows_in_table = options.table != nullptr && rotary != nullptr &&
+                       rotary->frequencies.axis_count() == 1 &&
+                       options.direction == Direction::forward;
+  const bool streams = is_large_output(call);
+  call.staged = streams && !is_aligned_output(call);
+  if (streams && !call.staged) call.store = kernels::Store::streaming;
+  call.kernel = plain_kernel(call);
+  call.ways = call.kernel != nullptr || call.staged
+                  ? ways_of({bytes, element, options.isa, streams, call.heads_first})
+                  : Ways{kOneWay};
+  if (call.ways.choice != nullptr) call.row_bytes = bytes / rows;
   run_parts(thread_count(options, bytes, rows), rotate_part, &call);
 }
 

@@ -35,19 +35,20 @@ void pair_up(std::int64_t element, const void* in, std::int64_t pairs, void* out
   }
 }
 
+kernels::RotateFunction kernel_of(const RotateCall& call) {
+  const int half = call.kernel_layout() == PairLayout::half ? 1 : 0;
+  return call.dtype == DType::f64 ? call.kernels.rotate_f64[half]
+                                  : call.kernels.rotate[static_cast<int>(call.dtype) - 1][half];
+}
+
 // One call of the kernel for the dtype and layout.
 void run_rotate_kernel(const RotateCall& call, const kernels::Heads& heads, const void* cos,
-                       const void* sin) {
-  const PairLayout layout = call.kernel_layout();
-  const int half = layout == PairLayout::half ? 1 : 0;
+                       const void* sin, std::int64_t ahead) {
   if (call.options.angles != AngleMode::exact && call.dtype != DType::f64) {
-    float32_rotate(call.dtype, layout, heads, call.block_pairs, static_cast<const float*>(cos),
-                   static_cast<const float*>(sin));
-  } else if (call.dtype == DType::f64) {
-    call.kernels.rotate_f64[half](heads, call.block_pairs, cos, sin, 0, kernels::Store::cached);
+    float32_rotate(call.dtype, call.kernel_layout(), heads, call.block_pairs,
+                   static_cast<const float*>(cos), static_cast<const float*>(sin));
   } else {
-    call.kernels.rotate[static_cast<int>(call.dtype) - 1][half](heads, call.block_pairs, cos, sin,
-                                                                call.ahead, call.store);
+    kernel_of(call)(heads, call.block_pairs, cos, sin, ahead, call.store);
   }
 }
 
@@ -63,9 +64,9 @@ void rotate_block_across_layouts(const RotateCall& call, const kernels::Heads& h
     void* out = static_cast<char*>(heads.out) + head * heads.out_stride * call.element;
     if (forward) {
       pair_up(call.element, in, pairs, buffer, Direction::forward);
-      run_rotate_kernel(call, {buffer, out, 0, 0, 1}, cos, sin);
+      run_rotate_kernel(call, {buffer, out, 0, 0, 1}, cos, sin, 0);
     } else {
-      run_rotate_kernel(call, {in, buffer, 0, 0, 1}, cos, sin);
+      run_rotate_kernel(call, {in, buffer, 0, 0, 1}, cos, sin, 0);
       pair_up(call.element, buffer, pairs, out, Direction::transpose);
     }
   }
@@ -74,7 +75,7 @@ void rotate_block_across_layouts(const RotateCall& call, const kernels::Heads& h
 // Vectors that straddle cache lines would make streaming stores useless and ordinary ones three
 // times as slow, so heads are rotated into a buffer in the L1 cache and streamed from there.
 void rotate_block_staged(const RotateCall& call, const kernels::Heads& heads, const void* cos,
-                         const void* sin) {
+                         const void* sin, std::int64_t ahead) {
   constexpr std::int64_t kBytes = 16384;
   static_assert(kBytes >= kMaxRotaryDim * static_cast<std::int64_t>(sizeof(double)));
   alignas(64) char buffer[kBytes];
@@ -86,7 +87,8 @@ void rotate_block_staged(const RotateCall& call, const kernels::Heads& heads, co
     char* out = static_cast<char*>(heads.out) + first * heads.out_stride * call.element;
     const std::int64_t row = first * heads.row_stride;
     run_rotate_kernel(call, {in, buffer, heads.in_stride, width, count, heads.row_stride},
-                      static_cast<const float*>(cos) + row, static_cast<const float*>(sin) + row);
+                      static_cast<const float*>(cos) + row, static_cast<const float*>(sin) + row,
+                      ahead);
     const bool dense = heads.out_stride == width;
     const std::int64_t run = (dense ? count : 1) * width * call.element;
     for (std::int64_t head = 0; head < (dense ? 1 : count); ++head) {
@@ -98,14 +100,20 @@ void rotate_block_staged(const RotateCall& call, const kernels::Heads& heads, co
 
 }  // namespace
 
-void rotate_block(const RotateCall& call, const kernels::Heads& heads, const void* cos,
-                  const void* sin) {
+kernels::RotateFunction plain_kernel(const RotateCall& call) {
+  const bool plain = !call.crosses() && !call.staged && call.dtype != DType::f64 &&
+                     call.options.angles == AngleMode::exact;
+  return plain ? kernel_of(call) : nullptr;
+}
+
+void rotate_block_otherwise(const RotateCall& call, const kernels::Heads& heads, const void* cos,
+                            const void* sin, std::int64_t ahead) {
   if (call.crosses()) {
     rotate_block_across_layouts(call, heads, cos, sin);
   } else if (call.staged) {
-    rotate_block_staged(call, heads, cos, sin);
+    rotate_block_staged(call, heads, cos, sin, ahead);
   } else {
-    run_rotate_kernel(call, heads, cos, sin);
+    run_rotate_kernel(call, heads, cos, sin, ahead);
   }
 }
 
@@ -114,7 +122,7 @@ void copy_unrotated_features(const RotateCall& call, const Rotation& rotation, c
   const std::int64_t before = call.window.offset;
   const std::int64_t rotated = before + call.window.rotary_dim();
   const std::int64_t after = call.window.head_dim - rotated;
-  if (before + after == 0 || same_view(rotation.in, rotation.out)) return;
+  if (same_view(rotation.in, rotation.out)) return;
   for (std::int64_t head = 0; head < rotation.in.heads; ++head) {
     const char* from = in + head * rotation.in.head_stride * call.element;
     char* to = out + head * rotation.out.head_stride * call.element;

@@ -29,11 +29,7 @@ const RuleEntry kLlamaYarnAttentionFactor = {
      "attention_factor is ignored: the amplitude is computed from the factor", "", Evidence::read,
      Touches::amplitude},
     [](EngineReading& reading, const Circumstances&) {
-      auto* yarn = std::get_if<YarnScaling>(&reading.rope.scaling);
-      if (yarn == nullptr || !yarn->attention_factor) return Effect{};
-      const double before = encodings::resolve_frequencies(reading.rope).amplitude();
-      yarn->attention_factor.reset();
-      return amplitude_becomes(before, encodings::resolve_frequencies(reading.rope).amplitude());
+      return yarn_attention_factor_ignored(reading);
     }};
 
 const RuleEntry kLlamaYarnMscale = {
@@ -55,12 +51,7 @@ const RuleEntry kLlamaYarnTruncate = {
     {"llamacpp-yarn-truncate",
      "YaRN's correction range is always rounded to whole pairs; truncate: false is ignored", "",
      Evidence::read, Touches::frequencies},
-    [](EngineReading& reading, const Circumstances&) {
-      auto* yarn = std::get_if<YarnScaling>(&reading.rope.scaling);
-      if (yarn == nullptr || yarn->truncate) return Effect{};
-      yarn->truncate = true;
-      return Effect{"truncate: false is ignored"};
-    }};
+    [](EngineReading& reading, const Circumstances&) { return yarn_truncate_ignored(reading); }};
 
 const RuleEntry kLlamaYarnExtrapolation = {
     {"llamacpp-yarn-extrapolation-factor",

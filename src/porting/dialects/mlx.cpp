@@ -9,6 +9,13 @@ using encodings::DefaultScaling;
 using encodings::LinearScaling;
 using encodings::LongRopeScaling;
 
+const RuleEntry kMlxTypes = {
+    {"mlx-types", "rope types ntk and ntk_by_parts and xPos are not supported: loading fails", "",
+     Evidence::read, Touches::everything},
+    [](EngineReading& reading, const Circumstances&) {
+      return fail_to_load(reading, {"ntk", "ntk_by_parts"});
+    }};
+
 const RuleEntry kMlxLongRope = {
     {"mlx-longrope-always-long", "the long factors apply to sequences of every length", "",
      Evidence::read, Touches::frequencies},
@@ -24,6 +31,30 @@ const RuleEntry kMlxExtrapolation = {
     {"mlx-yarn-extrapolation-factor", "YaRN's extrapolation_factor is not read", "", Evidence::read,
      Touches::everything},
     extrapolation_factor_ignored};
+
+const RuleEntry kMlxYarnAttentionFactor = {
+    {"mlx-yarn-attention-factor",
+     "YaRN's attention_factor is ignored: the amplitude follows mscale and mscale_all_dim, or else "
+     "is 0.1 ln(factor) + 1",
+     "", Evidence::read, Touches::amplitude},
+    [](EngineReading& reading, const Circumstances&) {
+      return yarn_attention_factor_ignored(reading);
+    }};
+
+const RuleEntry kMlxYarnTruncate = {
+    {"mlx-yarn-truncate",
+     "YaRN's correction range is always rounded to whole pairs; truncate: false is ignored", "",
+     Evidence::read, Touches::frequencies},
+    [](EngineReading& reading, const Circumstances&) { return yarn_truncate_ignored(reading); }};
+
+const RuleEntry kMlxLongRopeAmplitude = {
+    {"mlx-longrope-amplitude",
+     "LongRoPE's factor, attention_factor, short_mscale and long_mscale are ignored: the amplitude "
+     "follows max / original",
+     "", Evidence::read, Touches::amplitude},
+    [](EngineReading& reading, const Circumstances& given) {
+      return longrope_amplitude_from_lengths(reading, given, ListAmplitudes::dropped);
+    }};
 
 const RuleEntry kMlxVlmGemma = {
     {"mlxvlm-gemma3-global-scaling",
@@ -42,7 +73,11 @@ const RuleEntry kMlxVlmGemma = {
 
 std::vector<DialectEntry> mlx_dialects() {
   return {
-      {"mlx-lm", "mlx-lm", "mid-2026 sources", {&kMlxLongRope, &kMlxExtrapolation}},
+      {"mlx-lm",
+       "mlx-lm",
+       "0.32, measured",
+       {&kMlxTypes, &kMlxLongRope, &kMlxLongRopeAmplitude, &kMlxYarnAttentionFactor,
+        &kMlxYarnTruncate, &kMlxExtrapolation}},
       {"mlx-vlm", "mlx-vlm", "before #1709", {&kMlxVlmGemma}},
   };
 }

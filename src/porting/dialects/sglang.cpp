@@ -39,12 +39,8 @@ const RuleEntry kSglangYarnAmplitude = {
      "is 0.1 ln(factor) + 1",
      "", Evidence::read, Touches::amplitude},
     [](EngineReading& reading, const Circumstances& given) {
-      auto* yarn = std::get_if<YarnScaling>(&reading.rope.scaling);
-      if (yarn == nullptr || !yarn->attention_factor || has_latent_attention(given.config.meaning))
-        return Effect{};
-      const double before = encodings::resolve_frequencies(reading.rope).amplitude();
-      yarn->attention_factor.reset();
-      return amplitude_becomes(before, encodings::resolve_frequencies(reading.rope).amplitude());
+      return has_latent_attention(given.config.meaning) ? Effect{}
+                                                        : yarn_attention_factor_ignored(reading);
     }};
 
 const RuleEntry kSglangMropeMscale = {

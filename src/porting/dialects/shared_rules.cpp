@@ -60,6 +60,21 @@ Effect yarn_amplitude_from_factor(EngineReading& reading) {
   return amplitude_becomes(before, after, message("0.1 ln(", digits(yarn->factor), ") + 1"));
 }
 
+Effect yarn_attention_factor_ignored(EngineReading& reading) {
+  auto* yarn = std::get_if<encodings::YarnScaling>(&reading.rope.scaling);
+  if (yarn == nullptr || !yarn->attention_factor) return {};
+  const double before = encodings::resolve_frequencies(reading.rope).amplitude();
+  yarn->attention_factor.reset();
+  return amplitude_becomes(before, encodings::resolve_frequencies(reading.rope).amplitude());
+}
+
+Effect yarn_truncate_ignored(EngineReading& reading) {
+  auto* yarn = std::get_if<encodings::YarnScaling>(&reading.rope.scaling);
+  if (yarn == nullptr || yarn->truncate) return {};
+  yarn->truncate = true;
+  return {"truncate: false is ignored"};
+}
+
 Effect deepseek_yarn(EngineReading& reading, const Circumstances& given) {
   auto* yarn = std::get_if<encodings::YarnScaling>(&reading.rope.scaling);
   if (yarn == nullptr || !has_latent_attention(given.config.meaning)) return {};

@@ -28,6 +28,12 @@ namespace phasor::porting {
 // YaRN's attention_factor, mscale and mscale_all_dim are not read.
 [[nodiscard]] Effect yarn_amplitude_from_factor(EngineReading& reading);
 
+// YaRN's attention_factor is not read; mscale and mscale_all_dim are.
+[[nodiscard]] Effect yarn_attention_factor_ignored(EngineReading& reading);
+
+// YaRN's truncate: false is not read.
+[[nodiscard]] Effect yarn_truncate_ignored(EngineReading& reading);
+
 // DeepSeek's own YaRN: it reads mscale and mscale_all_dim, not attention_factor and truncate.
 [[nodiscard]] Effect deepseek_yarn(EngineReading& reading, const Circumstances& given);
 

@@ -26,10 +26,24 @@ using io::Json;
   return nested ? ConfigForm::nested : ConfigForm::flat;
 }
 
+// What two model classes of transformers 4 use when the older keys are missing; measured with 4.57.
+void add_class_defaults(Json& part) {
+  const auto type = part.find("model_type");
+  if (type == part.end() || part.contains("rope_theta") || part.contains("rope_scaling")) return;
+  if (*type == "falcon_h1") part["rope_theta"] = 1e5;
+  if (*type == "gpt_oss") {
+    part["rope_theta"] = 1.5e5;
+    part["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 32.0},
+                            {"beta_fast", 32.0},   {"beta_slow", 1.0},
+                            {"truncate", false},   {"original_max_position_embeddings", 4096}};
+  }
+}
+
 void read_without_parameters(ReadableConfig& readable, const Json& parsed) {
   Json stripped = parsed;
   text_part(stripped).erase("rope_parameters");
   if (stripped.contains("text_config")) stripped.erase("rope_parameters");
+  add_class_defaults(text_part(stripped));
   Result<config::ModelConfig> legacy = config::parse_config(stripped.dump(), "legacy keys");
   if (!legacy && !text_part(stripped).contains("rope_theta")) {
     // Most readers use base 10000 when neither the config nor the model class gives one.

@@ -77,6 +77,11 @@ const RuleEntry kVllmLongRopeAmplitude = {
       return longrope_amplitude_from_lengths(reading, given, ListAmplitudes::read);
     }};
 
+const RuleEntry kVllmExtrapolation = {
+    {"vllm-yarn-extrapolation-factor", "YaRN's extrapolation_factor is not read", "",
+     Evidence::read, Touches::everything},
+    extrapolation_factor_ignored};
+
 const RuleEntry kVllmTypes = {
     {"vllm-types", "rope type ntk_by_parts and xPos are not supported: loading fails", "",
      Evidence::read, Touches::everything},
@@ -95,8 +100,8 @@ std::vector<DialectEntry> vllm_dialects() {
         &kVllmMropeAmplitude, &kVllmMropeRange, &kVllmLongRopeList, &kVllmLongRopeAmplitude}},
       {"vllm-main",
        "vLLM",
-       "with the amplitude of #48351 and #48621 honoured",
-       {&kVllmTypes, &kVllmLinear, &kVllmDynamic, &kVllmDeepseekYarn, &kVllmMropeAmplitude,
+       "0.33, measured: the amplitude of #48351 and #48621 is honoured",
+       {&kVllmTypes, &kVllmLinear, &kVllmDynamic, &kVllmDeepseekYarn, &kVllmExtrapolation,
         &kVllmMropeRange, &kVllmLongRopeList, &kVllmLongRopeAmplitude}},
   };
 }

@@ -121,7 +121,7 @@ Rotary rotary_of(PairLayout layout, std::int64_t dim) {
   return {make_frequencies({dim, 10000.0}), layout, dim};
 }
 
-// Heads before tokens, from memory: tokens are rotated in runs, whose length depends on the CPU. Two runs and a
+// Heads before tokens, from memory: tokens are rotated in runs, whose length is measured. Two runs and a
 // rest, and rows so long that fewer tokens fit, against a few tokens a call.
 TEST(Rotate, LargeTensorsWithHeadsFirstGetTheBitsOfSmallOnes) {
   constexpr std::int64_t kFew = 7;
@@ -150,6 +150,38 @@ TEST(Rotate, LargeTensorsWithHeadsFirstGetTheBitsOfSmallOnes) {
           Tensor out(dtype, shape, Strides::heads_first, 6);
           rotate(rotary, positions_from(9), x.view(), out.view(), {.threads = threads});
           EXPECT_TRUE(out.wide() == expected.wide());
+        }
+      }
+    }
+  }
+}
+
+// Large calls try every way of moving through memory before they keep one: as many pieces as that takes,
+// in place, out of place and with heads first.
+TEST(Rotate, EveryWayThroughMemoryGivesTheSameBits) {
+  const Shape shape{1, 3000, 4, 128};
+  const CosSinTable table = CosSinTable::build(make_frequencies({128, 10000.0}), {0, shape.tokens});
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const PairLayout layout : {PairLayout::interleaved, PairLayout::half}) {
+      const Rotary rotary = rotary_of(layout, 128);
+      for (const Strides strides : {Strides::dense, Strides::heads_first}) {
+        const Tensor x(dtype, shape, strides, 5);
+        Tensor expected(x);
+        for (std::int64_t token = 0; token < shape.tokens; ++token) {
+          HeadsView one = expected.view();
+          one.data = static_cast<std::byte*>(one.data) +
+                     token * one.token_stride * static_cast<std::int64_t>(size_of(dtype));
+          one.tokens = 1;
+          rotate(rotary, positions_from(token), one, {.table = &table});
+        }
+        for (int call = 0; call < (strides == Strides::dense ? 1 : 4); ++call) {
+          SCOPED_TRACE(message(name_of(dtype), " ", name_of(layout), ", call ", call));
+          Tensor in_place(x);
+          rotate(rotary, positions_from(0), in_place.view(), {.table = &table, .threads = 1});
+          ASSERT_TRUE(in_place.bytes() == expected.bytes());
+          Tensor out(dtype, shape, strides, 6);
+          rotate(rotary, positions_from(0), x.view(), out.view(), {.table = &table, .threads = 1});
+          ASSERT_TRUE(out.wide() == expected.wide());
         }
       }
     }

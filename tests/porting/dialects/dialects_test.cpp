@@ -79,19 +79,68 @@ TEST(Dialects, SglangFixesTheBaseOfDynamicScaling) {
       true);
 }
 
+// vLLM 0.25 reads it, 0.33 does not.
 TEST(Dialects, ExtrapolationFactorIsReadByVllmAlone) {
   const json config = with_scaling(llama(262144), {{"type", "yarn"},
                                                    {"factor", 64.0},
                                                    {"extrapolation_factor", 0.5},
                                                    {"original_max_position_embeddings", 4096}});
   for (const auto& [engine, id] : {std::pair("hf", "hf-yarn-extrapolation-factor"),
+                                   std::pair("vllm-main", "vllm-yarn-extrapolation-factor"),
                                    std::pair("llama.cpp", "llamacpp-yarn-extrapolation-factor"),
                                    std::pair("mlx-lm", "mlx-yarn-extrapolation-factor")}) {
-    const DiffReport report = compare(config, {"vllm-main", engine});
+    const DiffReport report = compare(config, {"vllm", engine});
     const EngineComparison& part = only_part(report);
     EXPECT_EQ(part.status, ComparisonStatus::differ) << engine;
     EXPECT_TRUE(cause_ids(part).contains(id)) << engine;
   }
+}
+
+// Measured with mlx-lm 0.32: see docs/engines.md.
+TEST(Dialects, MlxIgnoresTruncateAndAmplitudes) {
+  const json yarn = {
+      {"type", "yarn"}, {"factor", 64.0}, {"original_max_position_embeddings", 4096}};
+  json truncated = yarn, amplitude = yarn;
+  truncated["truncate"] = false;
+  amplitude["attention_factor"] = 1.0;
+  const DiffReport rounded = compare(with_scaling(llama(262144), truncated), {"hf", "mlx-lm"});
+  EXPECT_EQ(cause_ids(only_part(rounded)), std::set<std::string>{"mlx-yarn-truncate"});
+  const DiffReport ignored = compare(with_scaling(llama(262144), amplitude), {"hf", "mlx-lm"});
+  EXPECT_EQ(cause_ids(only_part(ignored)), std::set<std::string>{"mlx-yarn-attention-factor"});
+  EXPECT_NEAR(ignored.groups[0].views[1].amplitude, 1.4158883, 1e-7);
+  json phi = phi3();
+  phi["rope_scaling"]["attention_factor"] = 1.5;
+  const DiffReport lengths = compare(phi, {"hf", "mlx-lm"}, 8192);
+  EXPECT_TRUE(cause_ids(only_part(lengths)).contains("mlx-longrope-amplitude"));
+  const json ntk = {{"type", "ntk"}, {"factor", 4.0}};
+  EXPECT_FALSE(compare(with_scaling(llama(262144), ntk), {"vllm", "mlx-lm"})
+                   .groups[0]
+                   .views[1]
+                   .refusal.empty());
+}
+
+// Measured with transformers 4.57: these classes have defaults of their own.
+TEST(Dialects, Transformers4UsesTheDefaultsOfTheModelClass) {
+  json falcon = {{"model_type", "falcon_h1"},
+                 {"hidden_size", 2048},
+                 {"num_attention_heads", 8},
+                 {"head_dim", 128},
+                 {"max_position_embeddings", 131072},
+                 {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e11}}}};
+  const DiffReport report = compare(falcon, {"hf-4", "hf"});
+  EXPECT_NEAR(report.groups[0].views[0].frequencies[1], std::pow(1e5, -2.0 / 128), 1e-12);
+  const json gpt_oss = {{"model_type", "gpt_oss"},
+                        {"hidden_size", 2880},
+                        {"num_attention_heads", 64},
+                        {"head_dim", 64},
+                        {"max_position_embeddings", 131072},
+                        {"rope_parameters",
+                         {{"rope_type", "yarn"},
+                          {"rope_theta", 1.5e5},
+                          {"factor", 32.0},
+                          {"truncate", false},
+                          {"original_max_position_embeddings", 4096}}}};
+  EXPECT_TRUE(compare(gpt_oss, {"hf-4", "hf"}).agree);
 }
 
 TEST(Dialects, Vllm48621_MscalePairIgnored) {

@@ -103,34 +103,32 @@ inline float sum_of(const float* row, std::int64_t begin, std::int64_t end) {
   return sum;
 }
 
-// Lanes whose bit kStep is clear come from a, the others from b; with kOther = 1 each is the
-// neighbour across that bit. The sum of the two is one level of a reduction.
-template <int kStep, int kOther, int... Lane>
-inline Float paired_lanes(Float a, Float b, Lanes<Lane...>) {
+// Units of kUnit lanes: the even ones (kOdd = 0) or the odd ones of each block of four units (of all,
+// where a vector has two), first of a, then of b. The sum of both is one level of a reduction.
+template <int kUnit, int kOdd, int... Lane>
+inline Float every_other_unit(Float a, Float b, Lanes<Lane...>) {
+  constexpr int kBlock = kFloats < 4 * kUnit ? kFloats : 4 * kUnit;
+  constexpr int kFromEach = kBlock / kUnit / 2;
   return __builtin_shufflevector(
-      a, b, ((Lane ^ (kOther * kStep)) + ((Lane & kStep) == 0 ? 0 : kFloats))...);
+      a, b,
+      (Lane / kBlock * kBlock + (2 * (Lane % kBlock / kUnit % kFromEach) + kOdd) * kUnit +
+       Lane % kUnit + (Lane % kBlock / kUnit < kFromEach ? 0 : kFloats))...);
 }
-// x[i] joined over its lanes, in lane i: half the shuffles of kFloats single vectors.
+// x[i] joined over its lanes, in lane i: two shuffles for each join.
+template <int kUnit, int kCount, class Join>
+PHASOR_IN_PLACE void join_units(Float* x, Join join) {
+  PHASOR_UNROLL
+  for (int i = 0; i < kCount; ++i) {
+    x[i] = join(every_other_unit<kUnit, 0>(x[2 * i], x[2 * i + 1], FloatLanes{}),
+                every_other_unit<kUnit, 1>(x[2 * i], x[2 * i + 1], FloatLanes{}));
+  }
+}
 template <class Join>
 inline Float joined_lanes(Float* x, Join join) {
-  PHASOR_UNROLL
-  for (int i = 0; i < kFloats; i += 2)
-    x[i / 2] = join(paired_lanes<1, 0>(x[i], x[i + 1], FloatLanes{}),
-                    paired_lanes<1, 1>(x[i], x[i + 1], FloatLanes{}));
-  PHASOR_UNROLL
-  for (int i = 0; i < kFloats / 2; i += 2)
-    x[i / 2] = join(paired_lanes<2, 0>(x[i], x[i + 1], FloatLanes{}),
-                    paired_lanes<2, 1>(x[i], x[i + 1], FloatLanes{}));
-  if constexpr (kFloats >= 8) {
-    PHASOR_UNROLL
-    for (int i = 0; i < kFloats / 4; i += 2)
-      x[i / 2] = join(paired_lanes<4, 0>(x[i], x[i + 1], FloatLanes{}),
-                      paired_lanes<4, 1>(x[i], x[i + 1], FloatLanes{}));
-  }
-  if constexpr (kFloats >= 16) {
-    x[0] = join(paired_lanes<8, 0>(x[0], x[1], FloatLanes{}),
-                paired_lanes<8, 1>(x[0], x[1], FloatLanes{}));
-  }
+  join_units<1, kFloats / 2>(x, join);
+  join_units<1, kFloats / 4>(x, join);
+  if constexpr (kFloats >= 8) join_units<4, kFloats / 8>(x, join);
+  if constexpr (kFloats >= 16) join_units<4, kFloats / 16>(x, join);
   return x[0];
 }
 inline Float sums_of_lanes(Float* sums) {

@@ -1,0 +1,62 @@
+"""SGLang: get_rope and the forward_native of its module, which is torch only, served with the length asked for."""
+
+from __future__ import annotations
+
+import os
+
+os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
+
+from typing import Any
+
+import numpy as np
+import torch
+from sglang.srt.layers.rotary_embedding import factory, get_rope
+
+from case import Case, Floats, Positions, Rotate
+
+PACKAGE = "sglang"
+
+
+def scaling(case: Case) -> dict[str, Any] | None:
+    """rope_scaling as SGLang's model classes pass it."""
+    case.known()
+    if case.rope_type == "default" and "mrope_section" not in case.rope:
+        return None
+    if case.layout == "interleaved_to_half" and case.rope_type == "yarn":
+        return case.rope | {"rope_type": "deepseek_yarn"}
+    return dict(case.rope)
+
+
+def make(case: Case) -> Rotate:
+    length = max(case.context, case.max_position_embeddings)
+    factory._ROPE_DICT.clear()  # it keeps every table that was made
+    base = int(case.base)
+    part = float(case.rope["partial_rotary_factor"]) if case.rope_type == "proportional" else 1.0
+    module = get_rope(
+        case.head_dim,
+        case.rotary_dim,
+        length,
+        base,
+        case.layout == "half",
+        scaling(case),
+        torch.float32,
+        partial_rotary_factor=part,
+    )
+
+    native = getattr(module, "forward_native", module.forward)  # LongRoPE has torch only
+
+    def rotate(x: Floats, positions: Positions) -> Floats:
+        rows = torch.from_numpy(np.array(x))
+        if case.layout != "interleaved_to_half":  # DeepSeek's module takes heads apart
+            rows = rows.reshape(len(x), -1)
+        ids = torch.from_numpy(positions)
+        if "mrope_section" in case.rope:  # text: three equal rows
+            ids = ids.expand(3, -1)
+        with torch.no_grad():
+            y, _ = native(ids, rows.clone(), rows.clone())
+        return np.asarray(y.reshape(x.shape).float())
+
+    return rotate
+
+
+VARIANTS = {"": make}

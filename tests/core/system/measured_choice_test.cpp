@@ -1,0 +1,95 @@
+#include "core/system/measured_choice.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/rotate/rotate_ways.hpp"
+#include "core/system/cache_sizes.hpp"
+
+namespace phasor::core {
+namespace {
+
+constexpr int kWays = 3;
+
+// Measures until a way is kept; costs[way] is what a piece takes, more in each that is disturbed.
+int kept_after(const float (&costs)[kWays], int disturbed_every) {
+  MeasuredChoice choice;
+  for (int piece = 0; choice.kept() < 0 && piece < 1000; ++piece) {
+    const int way = choice.next(kWays);
+    const float more = disturbed_every != 0 && piece % disturbed_every == 0 ? 100.0F : 0.0F;
+    choice.record(kWays, way, costs[way] + more);
+  }
+  return choice.kept();
+}
+
+TEST(MeasuredChoice, TakesTurnsUntilEachWayHasItsSamples) {
+  MeasuredChoice choice;
+  int turns[kWays] = {};
+  for (int piece = 0; piece < kWays * MeasuredChoice::kSamples; ++piece) {
+    EXPECT_EQ(choice.kept(), -1);
+    const int way = choice.next(kWays);
+    ++turns[way];
+    choice.record(kWays, way, 1.0F);
+  }
+  for (const int count : turns) EXPECT_EQ(count, MeasuredChoice::kSamples);
+  EXPECT_GE(choice.kept(), 0);
+}
+
+TEST(MeasuredChoice, KeepsTheFastest) {
+  EXPECT_EQ(kept_after({3.0F, 2.0F, 1.0F}, 0), 2);
+  EXPECT_EQ(kept_after({3.0F, 1.0F, 2.0F}, 0), 1);
+  EXPECT_EQ(kept_after({1.0F, 3.0F, 2.0F}, 0), 0);
+}
+
+TEST(MeasuredChoice, PiecesThatWereDisturbedDoNotCount) {
+  EXPECT_EQ(kept_after({3.0F, 2.0F, 1.0F}, 2), 2);
+  EXPECT_EQ(kept_after({3.0F, 1.0F, 2.0F}, 4), 1);
+}
+
+TEST(MeasuredChoice, KeepsTheFirstUnlessAnotherGains) {
+  EXPECT_EQ(kept_after({1.0F, 0.98F, 0.99F}, 0), 0);
+  EXPECT_EQ(kept_after({1.0F, 0.96F, 0.99F}, 0), 1);
+}
+
+TEST(MeasuredChoice, AKeptWayStays) {
+  MeasuredChoice choice;
+  while (choice.kept() < 0) {
+    const int way = choice.next(kWays);
+    choice.record(kWays, way, way == 1 ? 1.0F : 2.0F);
+  }
+  choice.record(kWays, 0, 0.001F);
+  EXPECT_EQ(choice.kept(), 1);
+  EXPECT_EQ(choice.next(kWays), 1);
+}
+
+TEST(RotateWays, OnlyTensorsBeyondTheL2CacheAreMeasured) {
+  const std::int64_t l2 = l2_cache_bytes();
+  ASSERT_GE(l2, 16 << 10);
+  const Traffic small{l2, 4, InstructionSet::generic, false, false};
+  EXPECT_EQ(ways_of(small).choice, nullptr);
+  ASSERT_EQ(ways_of(small).ways.size(), 1U);
+  EXPECT_EQ(ways_of(small).ways[0].ahead, 0);
+  Traffic large = small;
+  large.bytes = l2 + 1;
+  EXPECT_GT(ways_of(large).ways.size(), 1U);
+  MeasuredChoice* const choice = ways_of(large).choice;
+  ASSERT_NE(choice, nullptr);
+  EXPECT_EQ(ways_of(large).choice, choice);
+  // Others have their own choice.
+  Traffic other = large;
+  other.heads_first = true;
+  EXPECT_NE(ways_of(other).choice, choice);
+  other = large;
+  other.streams = true;
+  EXPECT_NE(ways_of(other).choice, choice);
+  other = large;
+  other.element = 2;
+  EXPECT_NE(ways_of(other).choice, choice);
+  other = large;
+  other.bytes = 2 * l2;
+  EXPECT_NE(ways_of(other).choice, choice);
+  other.bytes = std::int64_t{1} << 60;
+  EXPECT_NE(ways_of(other).choice, nullptr);
+}
+
+}  // namespace
+}  // namespace phasor::core
