@@ -116,7 +116,7 @@ struct Producer {
   while (table != nullptr && table->version.major != kDlMajor) table = table->previous;
   if (table != nullptr && table->tensor_of == nullptr) table = nullptr;
   const Producer found{type, table, torch_type_of(type)};
-  Py_INCREF(type);
+  Py_INCREF(reinterpret_cast<PyObject*>(type));
   Py_XDECREF(reinterpret_cast<PyObject*>(known[next].type));
   known[next] = found;
   next = (next + 1) % known.size();

@@ -23,7 +23,7 @@ constexpr char kNumpy[] = "numpy", kEmpty[] = "empty", kEmptyLike[] = "empty_lik
 [[nodiscard]] nb::object tuple_of(std::span<const std::int64_t> shape) {
   nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-    PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(axis), PyLong_FromLongLong(shape[axis]));
+    PyTuple_SetItem(tuple.ptr(), static_cast<Py_ssize_t>(axis), PyLong_FromLongLong(shape[axis]));
   }
   return tuple;
 }

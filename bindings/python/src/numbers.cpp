@@ -93,8 +93,7 @@ struct HeldArray {
     array.emplace(object, where);
   }
   ~HeldArray() {
-    if (PyGILState_Check() != 0) return;
-    const nb::gil_scoped_acquire acquired;
+    const nb::gil_scoped_acquire acquired;  // also if it is held
     array.reset();
     object.reset();
   }

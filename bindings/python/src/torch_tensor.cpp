@@ -94,7 +94,7 @@ void require_no_gradient(nb::handle tensor, const char* where) {
 
 bool has_negative_bit(nb::handle tensor) {
   static PyObject* const name = PyUnicode_InternFromString("is_neg");
-  const nb::object answer = nb::steal(PyObject_CallMethodNoArgs(tensor.ptr(), name));
+  const nb::object answer = nb::steal(PyObject_CallMethodObjArgs(tensor.ptr(), name, nullptr));
   if (!answer.is_valid()) throw nb::python_error();
   return answer.ptr() == Py_True;
 }

@@ -18,10 +18,17 @@ inline void join_rows(const Float (&rows)[kRows], float* to, Join join) {
   }
 }
 
-// Replaces the scores of a panel by weights 2^(s - maximum), updates maximum and sum, and gives the
+// Weights of a panel: vector t of row r at data + t * step + r * row.
+struct Weights {
+  float* data;
+  std::int64_t step, row;
+};
+
+// Writes the weights 2^(s - maximum) of the scores of a panel, updates maximum and sum, and gives the
 // factor by which earlier sums must shrink. shift[], factors[] and row_sums[] have kWidest floats.
-inline void weigh_panel(const BlockScratch& scratch, const Panel& panel, float* strip,
-                        const float* shift, float* factors, float* row_sums) {
+PHASOR_IN_PLACE void weigh_panel(const BlockScratch& scratch, const Panel& panel,
+                                 const float* strip, const float* shift, const Weights& to,
+                                 float* factors, float* row_sums) {
   alignas(64) float top[kWidest], base[kWidest];
   const std::int64_t end = panel.begin + rounded_up(panel.end - panel.begin, kFloats);
   Float of_row[kRows];
@@ -52,7 +59,8 @@ inline void weigh_panel(const BlockScratch& scratch, const Panel& panel, float* 
       reference[r] = splat(base[first + r]);
       sum[r] = Float{};
     }
-    float* const rows = strip + first * kStripRow;
+    const float* const rows = strip + first * kStripRow;
+    float* const out = to.data + first * to.row;
     for (std::int64_t t = panel.begin; t < end; t += kFloats) {
       Float weights[kAtOnce];
       PHASOR_UNROLL
@@ -61,7 +69,7 @@ inline void weigh_panel(const BlockScratch& scratch, const Panel& panel, float* 
       exp2_of_each<kAtOnce>(weights);
       PHASOR_UNROLL
       for (int r = 0; r < kAtOnce; ++r) {
-        store(rows + r * kStripRow + t, weights[r]);
+        store(out + r * to.row + t * to.step, weights[r]);
         sum[r] += weights[r];
       }
     }
@@ -193,20 +201,30 @@ void attend_block_of(const Head& head, const Block& block, const Taps& taps,
       const Panel panel = panel_of(head, row, block.count, position, key, spacing);
       if (panel.begin >= panel.end) continue;
       score_panel<kPlain, true>(head, block, taps, scratch, panel, strip, shift);
-      weigh_panel(scratch, panel, strip, shift, factors, row_sums);
-      if (head.value_rows.count != 0)
+      // What the product reads best: six rows from one place. The terms are in the scores by now.
+      const Weights in_blocks{scratch.terms, kRows, kFloats}, in_rows{strip, 1, kStripRow};
+      if (head.value_rows.count == 0) {
+        weigh_panel(scratch, panel, strip, shift, in_blocks, factors, row_sums);
+      } else {
+        weigh_panel(scratch, panel, strip, shift, in_rows, factors, row_sums);
         keep_weights(head, block, scratch, panel, strip, factors, row_sums);
-      const Product p{strip + panel.begin,
-                      kStripRow,
-                      1,
-                      head.values + key * head.value_stride + panel.begin * kFloats,
-                      kFloats,
-                      kTileKeys * kFloats,
-                      scratch.out + row * head.value_stride,
-                      head.value_stride,
-                      panel.end - panel.begin};
-      wide_product<Start::scaled, Walk::packed>(p, (head.value_dim + kFloats - 1) / kFloats,
-                                                factors);
+      }
+      Product p{strip + panel.begin,
+                kStripRow,
+                1,
+                head.values + key * head.value_stride + panel.begin * kFloats,
+                kFloats,
+                kTileKeys * kFloats,
+                scratch.out + row * head.value_stride,
+                head.value_stride,
+                panel.end - panel.begin};
+      const std::int64_t vectors = (head.value_dim + kFloats - 1) / kFloats;
+      if (head.value_rows.count == 0) {
+        p.a = in_blocks.data + panel.begin * kRows;
+        wide_product<Start::scaled, Walk::blocks>(p, vectors, factors);
+      } else {
+        wide_product<Start::scaled, Walk::packed>(p, vectors, factors);
+      }
     }
   }
   if (head.value_rows.count != 0) add_value_rows(head, block, scratch);

@@ -100,8 +100,8 @@ inline void prefetch(const void* address, std::int64_t ahead) {
 
 // half: pair i = (i, i + pairs). `first` is the first pair of this block. Blocks take Heads by
 // value: through a reference the compiler must assume that a store to x changes it, and would
-// read it again for every head. They are inlined: a copy made for a call is read in wider pieces than it
-// was written in, which waits for every store of the token before.
+// read it again for every head. They are inlined: with a copy made for
+// each call, 64 tokens took a tenth longer (AVX2).
 template <class T, int kVectors, bool kStream, bool kAhead, bool kMoving>
 __attribute__((always_inline)) inline void half_block(Heads heads, std::int64_t pairs,
                                                       std::int64_t first, const float* cos,

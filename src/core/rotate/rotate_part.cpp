@@ -180,8 +180,8 @@ bool is_plain(const RotateCall& call) {
          call.rotations.size() <= kTensorsTogether;
 }
 
-// Tokens of one batch row; returns how many. 64 tokens that are in the caches take a tenth longer if all
-// that does not change is read from `call` for each.
+// Tokens of one batch row; returns how many. What does not change is read from `call` once: between two
+// tokens there is little but the kernel.
 //
 // precondition  is_plain(call)
 std::int64_t rotate_tokens(const RotateCall& call, Way way, std::int64_t most, Walk& walk) {

@@ -224,6 +224,23 @@ TEST_P(Attend, HoldsLargeScores) {
   expect_attends(p, WithExtras::log_sum_exp);
 }
 
+// The largest score rises from tile to tile: a little, much, and by more than float32 weights hold.
+TEST(AttendTerms, MaximaThatRise) {
+  for (const double step : {2.0, 20.0, 300.0}) {
+    Problem p({.queries = 13, .keys = 5 * 192, .head_dim = 16, .strides = Strides::dense});
+    const core::HeadsView q = p.q.view(), k = p.k.view();
+    for (std::int64_t h = 0; h < 2; ++h) {
+      for (std::int64_t t = 0; t < 13; ++t)
+        core::set_element(q, t * q.token_stride + h * q.head_stride, 4.0);
+      for (std::int64_t t = 0; t < k.tokens; ++t) {
+        core::set_element(k, t * k.token_stride + h * k.head_stride,
+                          step * static_cast<double>(t / 192 - 4));
+      }
+    }
+    expect_attends(p, WithExtras::log_sum_exp);
+  }
+}
+
 TEST(AttendTerms, SteepSlopesAtALongRange) {
   for (const Causality causality : {Causality::none, Causality::bottom_right}) {
     Problem p({.terms = Terms::alibi,

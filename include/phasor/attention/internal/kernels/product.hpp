@@ -49,6 +49,7 @@ enum class Walk {
   any,
   packed,  // a_step = 1, b_step = kFloats
   panels,  // a_row = 1, a_step = kPitch, b_step = kFloats
+  blocks,  // A in blocks [kRows][kFloats], one for each kFloats of k; b_step = kFloats
   fixed,   // a_row, a_step and b_vector are constants of the caller
 };
 // Floats from one k to the next in rows of A packed as columns: kRows rounded up to whole vectors.
@@ -93,8 +94,9 @@ PHASOR_IN_PLACE void product(const Product& p, const float* factors, const float
     }
   }
   constexpr bool kIsGiven = kWalk == Walk::any || kWalk == Walk::fixed;
-  const std::int64_t a_step = kIsGiven ? p.a_step : kWalk == Walk::packed ? 1 : kPitch;
-  const std::int64_t a_row = kWalk == Walk::panels ? 1 : p.a_row;
+  constexpr bool kKnowsRows = kWalk == Walk::panels || kWalk == Walk::blocks;
+  const std::int64_t a_row = kKnowsRows ? kWalk == Walk::panels ? 1 : kFloats : p.a_row;
+  const std::int64_t a_step = kIsGiven ? p.a_step : kWalk == Walk::panels ? kPitch : 1;
   const std::int64_t b_step = kIsGiven ? p.b_step : kFloats;
   const float* a = p.a;
   const float* a3 = p.a + 3 * a_row;
@@ -107,30 +109,29 @@ PHASOR_IN_PLACE void product(const Product& p, const float* factors, const float
       columns[v] = in_register(load<Float>((v < 3 ? b + v * p.b_vector : b3) + k * b_step));
     PHASOR_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      const float* const row = r < 3 || kWalk == Walk::panels || kWalk == Walk::fixed
-                                   ? a + r * a_row
-                                   : a3 + (r - 3) * a_row;
+      const float* const row =
+          r < 3 || kKnowsRows || kWalk == Walk::fixed ? a + r * a_row : a3 + (r - 3) * a_row;
       accumulate<kCount>(sum[r], row + k * a_step, columns);
     }
   };
-  const auto advance = [&](std::int64_t steps) __attribute__((always_inline)) {
-    a += steps * a_step;
-    a3 += steps * a_step;
+  const auto advance = [&](std::int64_t a_by, std::int64_t steps) __attribute__((always_inline)) {
+    a += a_by;
+    a3 += a_by;
     b += steps * b_step;
     b3 += steps * b_step;
   };
   std::int64_t k = 0;
   if constexpr (kWalk != Walk::any) {
-    constexpr int kAtOnce = 4;
+    constexpr int kAtOnce = kWalk == Walk::blocks ? kFloats : 4;
     for (; k + kAtOnce <= p.depth; k += kAtOnce) {
       PHASOR_UNROLL
       for (int i = 0; i < kAtOnce; ++i) add_products(i);
-      advance(kAtOnce);
+      advance(kWalk == Walk::blocks ? kRows * kFloats : kAtOnce * a_step, kAtOnce);
     }
   }
   for (; k < p.depth; ++k) {
     add_products(0);
-    advance(1);
+    advance(a_step, 1);
   }
   PHASOR_UNROLL
   for (int r = 0; r < kRows; ++r) {
