@@ -163,7 +163,8 @@ class GgufFolder : public io::testing::TemporaryFolder {
     io::testing::put(at("model.gguf"), writer.bytes());
     Decoder decoder = load(at("model.gguf"));
     const std::vector<std::int64_t> ids = golden_ids(conversion.golden);
-    EXPECT_LE(largest_difference(logits_of(decoder, ids), logits_of(original, ids)), 1e-5);
+    // Logits of up to 16: ten float32 roundings, since features in another order add up otherwise.
+    EXPECT_LE(largest_difference(logits_of(decoder, ids), logits_of(original, ids)), 2e-5);
     EXPECT_EQ(decoder.facts().parameters, original.facts().parameters);
     EXPECT_EQ(decoder.facts().position_limit, original.facts().position_limit);
   }
