@@ -191,7 +191,7 @@ def with_tables(text: str, found: dict[str, tuple[list[str], list[list[str]]]], 
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
         text, times = pattern.subn(lambda m: m[1] + table(header, rows) + "\n" + m[2], text)
         if times != 1:
-            raise SystemExit(f"page: the table {name} must be there once, found {times} times")
+            raise SystemExit(f"page: the document must contain the table {name} once, found {times}")
     return text
 
 

@@ -8,11 +8,11 @@ os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
 
 from typing import Any
 
-import numpy as np
 import torch
 from sglang.srt.layers.rotary_embedding import factory, get_rope
 
-from case import Case, Floats, Positions, Rotate
+from case import Case, Rotate
+from serving import rotation_of
 
 PACKAGE = "sglang"
 
@@ -42,21 +42,7 @@ def make(case: Case) -> Rotate:
         torch.float32,
         partial_rotary_factor=part,
     )
-
-    native = getattr(module, "forward_native", module.forward)  # LongRoPE has torch only
-
-    def rotate(x: Floats, positions: Positions) -> Floats:
-        rows = torch.from_numpy(np.array(x))
-        if case.layout != "interleaved_to_half":  # DeepSeek's module takes heads apart
-            rows = rows.reshape(len(x), -1)
-        ids = torch.from_numpy(positions)
-        if "mrope_section" in case.rope:  # text: three equal rows
-            ids = ids.expand(3, -1)
-        with torch.no_grad():
-            y, _ = native(ids, rows.clone(), rows.clone())
-        return np.asarray(y.reshape(x.shape).float())
-
-    return rotate
+    return rotation_of(module, case)
 
 
 VARIANTS = {"": make}

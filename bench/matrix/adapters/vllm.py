@@ -5,12 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import torch
 from vllm.config import DeviceConfig, VllmConfig, set_current_vllm_config
 from vllm.model_executor.layers.rotary_embedding import _ROPE_DICT, get_rope
 
-from case import Case, Floats, Positions, Rotate
+from case import Case, Rotate
+from serving import rotation_of
 
 PACKAGE = "vllm"
 
@@ -31,21 +31,7 @@ def make(case: Case, dtype: torch.dtype = torch.float32) -> Rotate:
     config.model_config = SimpleNamespace(max_model_len=length)  # type: ignore[assignment]
     with set_current_vllm_config(config):
         module: Any = get_rope(case.head_dim, length, case.layout == "half", parameters(case), dtype)
-
-    native = getattr(module, "forward_native", module.forward)  # LongRoPE has torch only
-
-    def rotate(x: Floats, positions: Positions) -> Floats:
-        rows = torch.from_numpy(np.array(x))
-        if case.layout != "interleaved_to_half":  # DeepSeek's module takes heads apart
-            rows = rows.reshape(len(x), -1)
-        ids = torch.from_numpy(positions)
-        if "mrope_section" in case.rope:  # text: three equal rows
-            ids = ids.expand(3, -1)
-        with torch.no_grad():
-            y, _ = native(ids, rows.clone(), rows.clone())
-        return np.asarray(y.reshape(x.shape).float())
-
-    return rotate
+    return rotation_of(module, case)
 
 
 VARIANTS = {"": make, "table in bfloat16": lambda case: make(case, torch.bfloat16)}

@@ -16,37 +16,11 @@ import pytest
 import torch
 import transformers
 from torch import Tensor, nn
+from torch_patch_test import LLAMA3, LONGROPE, SIZES, YARN
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, LlamaForCausalLM, PreTrainedModel
 
 TOKENS = 24
 FAR = 131071
-SIZES = {
-    "vocab_size": 96,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 262144,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 65536}
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 500000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
-}
-LONGROPE = {
-    "rope_type": "longrope",
-    "rope_theta": 10000.0,
-    "short_factor": [1.0 + i / 8 for i in range(8)],
-    "long_factor": [1.0 + i for i in range(8)],
-}
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {},
     "llama with llama3 scaling": {"rope": LLAMA3},
