@@ -307,21 +307,32 @@ void weigh_rows(const float* p, std::int64_t p_row, std::int64_t rows, const Row
     weigh_rows_of<Bf16>(p, p_row, rows, values, count, dim, out, out_stride);
 }
 
+// The largest of scores[0 .. count); -infinity if there is none. Several maxima at a time: one alone
+// would wait for itself.
+inline float largest_of(const float* scores, std::int64_t count) {
+  constexpr int kChains = 4;
+  const Float lowest = splat(-__builtin_inff());
+  Float top[kChains] = {lowest, lowest, lowest, lowest};
+  std::int64_t j = 0;
+  for (; j + kChains * kFloats <= count; j += kChains * kFloats) {
+    PHASOR_UNROLL
+    for (int i = 0; i < kChains; ++i)
+      top[i] = larger(top[i], load<Float>(scores + j + i * kFloats));
+  }
+  for (; j + kFloats <= count; j += kFloats) top[0] = larger(top[0], load<Float>(scores + j));
+  float best = largest_of_lanes(larger(larger(top[0], top[1]), larger(top[2], top[3])));
+  for (; j < count; ++j) best = scores[j] > best ? scores[j] : best;
+  return best;
+}
+
 // Scores to weights in place, with the maximum and the sum of the weights. A row whose
 // keys are all hidden has the sum 0.
 void exp_row(float* scores, std::int64_t count, float* maximum, float* sum) {
-  float best = -__builtin_inff();
-  std::int64_t j = 0;
-  if (count >= kFloats) {
-    Float top = load<Float>(scores);
-    for (j = kFloats; j + kFloats <= count; j += kFloats)
-      top = larger(top, load<Float>(scores + j));
-    best = largest_of_lanes(top);
-  }
-  for (; j < count; ++j) best = scores[j] > best ? scores[j] : best;
+  const float best = largest_of(scores, count);
   const float base = best == -__builtin_inff() ? 0.0F : best;
   Float total{};
-  for (j = 0; j + kFloats <= count; j += kFloats) {
+  std::int64_t j = 0;
+  for (; j + kFloats <= count; j += kFloats) {
     const Float weight = exp2_of(load<Float>(scores + j) - splat(base));
     store(scores + j, weight);
     total += weight;
