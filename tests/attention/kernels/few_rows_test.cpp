@@ -186,7 +186,9 @@ TEST(FewRows, WeightsOfARow) {
         EXPECT_EQ(maximum, count == 0 ? kHidden : 3.0F);
         EXPECT_NEAR(sum, expected, 1e-5 * expected);
         EXPECT_EQ(scores.back(), 5.0F);
-        if (count > 0) EXPECT_EQ(scores[static_cast<std::size_t>(largest)], 1.0F);
+        if (count > 0) {
+          EXPECT_EQ(scores[static_cast<std::size_t>(largest)], 1.0F);
+        }
       }
     }
   }
