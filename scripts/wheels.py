@@ -151,7 +151,7 @@ def make_wheel(python: pathlib.Path) -> pathlib.Path:
     for folder in ("raw", "repaired"):
         shutil.rmtree(FOLDER / folder, ignore_errors=True)
     settings = [f"--config-settings=cmake.define.{option}=ON" for option in WHOLE]
-    settings.append(f"--config-settings=build-dir={FOLDER}/cmake")
+    settings += ["--config-settings=cmake.define.PHASOR_OLDER_GLIBC=ON", f"--config-settings=build-dir={FOLDER}/cmake"]
     run(python, "-m", "pip", "wheel", FOLDER / "source", "--no-deps", "--no-build-isolation", "--wheel-dir", FOLDER / "raw",
         *settings)
     raw, = (FOLDER / "raw").iterdir()
