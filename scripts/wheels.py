@@ -13,7 +13,6 @@ compiled from the unpacked source distribution, one after the other in one folde
 from __future__ import annotations
 
 import argparse
-import email
 import os
 import pathlib
 import re
@@ -23,7 +22,6 @@ import sys
 import tarfile
 import tempfile
 import time
-import zipfile
 
 CLONE = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = CLONE / "build/wheel"
@@ -92,7 +90,8 @@ def environment(version: tuple[int, int], python: pathlib.Path, names: tuple[str
     folder = FOLDER / f"venvs/{version[0]}.{version[1]}"
     if not (folder / "bin/python").exists():
         run(python, "-m", "venv", folder)
-    run(folder / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *pins(names, version))
+    if names:
+        run(folder / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *pins(names, version))
     return folder / "bin/python"
 
 
@@ -147,9 +146,17 @@ def add_licences(wheel: pathlib.Path) -> pathlib.Path:
     return FOLDER / re.findall(r"[\w.-]+\.whl", packed)[-1]
 
 
+def forget_python(cache: pathlib.Path) -> None:
+    """CMake keeps the headers of the Python that it found first."""
+    if cache.is_file():
+        lines = cache.read_text().splitlines(keepends=True)
+        cache.write_text("".join(line for line in lines if not re.match(r"_?Python_|nanobind_DIR|SKBUILD_SABI_VERSION", line)))
+
+
 def make_wheel(python: pathlib.Path) -> pathlib.Path:
     for folder in ("raw", "repaired"):
         shutil.rmtree(FOLDER / folder, ignore_errors=True)
+    forget_python(FOLDER / "cmake/CMakeCache.txt")
     settings = [f"--config-settings=cmake.define.{option}=ON" for option in WHOLE]
     settings += ["--config-settings=cmake.define.PHASOR_OLDER_GLIBC=ON", f"--config-settings=build-dir={FOLDER}/cmake"]
     run(python, "-m", "pip", "wheel", FOLDER / "source", "--no-deps", "--no-build-isolation", "--wheel-dir", FOLDER / "raw",
@@ -169,7 +176,8 @@ def audit(wheel: pathlib.Path) -> None:
     if tag[1] not in wheel.name:
         sys.exit(f"wheels: the name of {wheel.name} must say {tag[1]}")
     if "-abi3-" in wheel.name:
-        say(run(sys.executable, "-m", "abi3audit", "--strict", "--summary", wheel).splitlines()[-1])
+        told = run(sys.executable, "-m", "abi3audit", "--strict", "--summary", wheel)
+        say("abi3audit: " + " ".join(told.split()))
 
 
 def check(wheel: pathlib.Path, version: tuple[int, int], python: pathlib.Path, tests: bool) -> None:
@@ -198,10 +206,9 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for old in FOLDER.glob("*.whl"):
         old.unlink()
-    source = make_source()
-    made = [source]
+    made = [make_source()]
     for version, python in found.items():
-        if version <= LIMITED_API or not made[-1].name.count("-abi3-"):
+        if version < LIMITED_API or "-abi3-" not in made[-1].name:
             start = time.monotonic()
             wheel = make_wheel(environment(version, python, BUILDERS))
             audit(wheel)

@@ -30,7 +30,7 @@ def test_limited_api() -> None:
 
 def test_a_missing_command_says_why() -> None:
     script = CLONE / "bindings/python/no_command.sh"
-    told = subprocess.run([script], capture_output=True, text=True, check=False)
+    told = subprocess.run(["sh", script], capture_output=True, text=True, check=False)
     assert told.returncode == 2 and not told.stdout
     assert "CLI11" in told.stderr and "fmt" in told.stderr
 
