@@ -143,7 +143,8 @@ def add_licences(wheel: pathlib.Path) -> pathlib.Path:
         nanobind, = pathlib.Path(sys.prefix).glob("lib/python*/site-packages/nanobind-*.dist-info/licenses/LICENSE")
         shutil.copyfile(nanobind, licences / "nanobind.txt")
         packed = run(sys.executable, "-m", "wheel", "pack", "--dest-dir", FOLDER, unpacked)
-    return FOLDER / re.findall(r"[\w.-]+\.whl", packed)[-1]
+    names: list[str] = re.findall(r"[\w.-]+\.whl", packed)
+    return FOLDER / names[-1]
 
 
 def forget_python(cache: pathlib.Path) -> None:

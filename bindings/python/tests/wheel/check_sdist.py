@@ -43,7 +43,7 @@ def check_names(names: set[str], clone: pathlib.Path) -> None:
 
 def configure(source: pathlib.Path, build: pathlib.Path, *settings: str) -> str:
     site = sysconfig.get_path("purelib")  # scikit-build-core searches it too
-    command = ["cmake", "-S", source, "-B", build, "-DSKBUILD=2", f"-DSKBUILD_SCRIPTS_DIR={build}", "-DPHASOR_BUILD_PYTHON=ON",
+    command = ["cmake", "-S", str(source), "-B", str(build), "-DSKBUILD=2", f"-DSKBUILD_SCRIPTS_DIR={build}", "-DPHASOR_BUILD_PYTHON=ON",
                f"-DPython_EXECUTABLE={sys.executable}", f"-DCMAKE_PREFIX_PATH={site}", "-DPHASOR_BUILD_TESTS=OFF",
                "-DPHASOR_BUILD_EXAMPLES=OFF", *settings]
     result = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
