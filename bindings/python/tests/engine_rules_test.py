@@ -82,6 +82,13 @@ class Asked:
         spec = phasor.RopeSpec.from_hf(self.case["config"], self.case["layer_type"])
         return [float(f) for f in spec.frequencies(self.context(last))[0]]
 
+    def frequencies(self, last: int) -> list[float]:
+        """Those of the engine; where the matrix lists none, they are the exact ones."""
+        found = self.cell[str(last)].get("frequencies")
+        if isinstance(found, str):  # the window that has the same
+            found = self.cell[found]["frequencies"]
+        return found or self.exact(last)
+
     def windows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Last position and errors. Servers are asked within the length that they are started with."""
         served = self.config.get("max_position_embeddings", 131072) if self.engine["package"] in SERVERS else 1 << 30
@@ -105,8 +112,7 @@ def problems(one: Asked, last: int, window: dict[str, Any]) -> Iterator[str]:
     if not view["readable"]:
         yield f"{where}: the rules say that it is refused; the engine rotates"
         return
-    found = window.get("frequencies") or one.exact(last)
-    for pair, (got, want) in enumerate(zip(found, view["frequencies"], strict=True)):
+    for pair, (got, want) in enumerate(zip(one.frequencies(last), view["frequencies"], strict=True)):
         if not math.isclose(got, want, rel_tol=SAME_FREQUENCY, abs_tol=1e-12):
             yield f"{where}: pair {pair} has the frequency {got:.7g}, the rules say {want:.7g}"
             break
