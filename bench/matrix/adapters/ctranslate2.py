@@ -30,15 +30,17 @@ def rotary(case: Case) -> dict[str, Any]:
     rope = case.rope
     types = attention_spec.RotaryScalingType
     scaling = {"default": None, "linear": types.Linear, "llama3": types.Llama3, "longrope": types.Su}[case.rope_type]
+    lengths = {
+        "original_max_position_embeddings": int(rope.get("original_max_position_embeddings", 0)),
+        "max_position_embeddings": case.max_position_embeddings,
+    }
     return {
         "rotary_dim": case.rotary_dim,
         "rotary_interleave": case.layout != "half",
         "rotary_base": case.base,
         "rotary_scaling_type": scaling,
         "rotary_scaling_factor": rope.get("factor", 1),
-        "original_max_position_embeddings": int(rope.get("original_max_position_embeddings", 0)),
-        "max_position_embeddings": case.max_position_embeddings,
-    }
+    } | (lengths if case.rope_type == "longrope" else {})
 
 
 def model(case: Case, entries: list[Entry]) -> TransformerDecoderModelSpec:
@@ -121,15 +123,19 @@ def make(case: Case) -> Rotate:
 
     def rotate(x: Floats, positions: Positions) -> Floats:
         longest = LONGEST if case.name.endswith("base500000") else 1024  # a long text takes a minute
+        if positions.min() < 0:
+            raise Refused("positions are counted from 0")
         if positions.max() >= longest:
             raise Refused(f"a position is reached by a text of that length only; {longest} tokens were run")
         pairs = case.rotary_dim // 2
         a, b, to_a, to_b = pair_features(layout(case), pairs)
         # The sine of a slow pair is small; a larger factor keeps its digits.
-        largest = np.minimum(1.0, np.maximum(1e-6, positions.max() * np.array(case.frequencies)))
+        largest = np.minimum(1.0, np.maximum(1e-12, positions.max() * np.array(case.frequencies)))
         entries = [(int(f), int(g), SHARPNESS) for f, g in zip(a, to_a)]
         entries += [(int(f), int(g), SHARPNESS / float(most)) for f, g, most in zip(a, to_b, largest)]
-        cos, sin = np.split(measured(case, entries, positions), 2, axis=1)
+        cos, sin = np.ones((len(positions), pairs)), np.zeros((len(positions), pairs))
+        later = positions > 0  # position 0 is that of the key: what is measured is the rotation from there
+        cos[later], sin[later] = np.split(measured(case, entries, positions[later]), 2, axis=1)
         y = x.astype(np.float64)
         first, second = y[..., a].copy(), y[..., b].copy()
         y[..., to_a] = first * cos[:, None] - second * sin[:, None]
