@@ -196,7 +196,7 @@ def differences_table(result: dict[str, Any]) -> tuple[list[str], list[list[str]
                     found.setdefault(why, []).append(f"`{name}`")
         for why, names in found.items():
             listed = ", ".join(names) if len(names) <= MOST_LISTED else str(len(names))
-            rows.append([engine["name"], why if why in WORDS else f"`{why}`", listed])
+            rows.append([engine["name"], why if why in WORDS else "`" + why.replace("`", "'") + "`", listed])
     return ["engine", "what happened", "cases"], rows
 
 

@@ -136,6 +136,10 @@ def make(case: Case) -> Rotate:
         cos, sin = np.ones((len(positions), pairs)), np.zeros((len(positions), pairs))
         later = positions > 0  # position 0 is that of the key: what is measured is the rotation from there
         cos[later], sin[later] = np.split(measured(case, entries, positions[later]), 2, axis=1)
+        # Query and key both have the amplitude (LongRoPE).
+        amplitude = float(np.median(np.hypot(cos[later], sin[later]))) ** 0.5
+        cos, sin = cos / amplitude, sin / amplitude
+        cos[~later] = amplitude
         y = x.astype(np.float64)
         first, second = y[..., a].copy(), y[..., b].copy()
         y[..., to_a] = first * cos[:, None] - second * sin[:, None]
