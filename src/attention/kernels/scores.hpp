@@ -254,11 +254,11 @@ inline void tap(float* to, const Taps& taps, const Block& block, const Panel& pa
 
 // Fills the strip with the scores of the panel, hidden keys as -infinity, and shift[] with what is
 // still to be added to each row. Backward also needs the slopes of the soft cap, from before the masks.
-// kPacked: the queries are read from scratch.panels.
+// kPacked: the queries are read from scratch.panels. `made`: the addend, if it was made before.
 template <bool kPlain, bool kPacked = false>
 inline void score_panel(const Head& head, const Block& block, const Taps& taps,
                         const BlockScratch& scratch, const Panel& panel, float* strip, float* shift,
-                        float* slopes = nullptr) {
+                        float* slopes = nullptr, const Addend* made = nullptr) {
   const std::int64_t first = panel.key + panel.begin;
   const std::int64_t vectors = (panel.end - panel.begin + kFloats - 1) / kFloats;
   Product p{block.content + panel.row * head.content_stride,
@@ -283,7 +283,7 @@ inline void score_panel(const Head& head, const Block& block, const Taps& taps,
     multiply(bias == nullptr ? nullptr : bias + panel.begin, -1);
     for (int r = 0; r < kRows; ++r) shift[r] = 0.0F;
   } else {
-    const Addend addend = addend_of(head, block, scratch, panel);
+    const Addend addend = made != nullptr ? *made : addend_of(head, block, scratch, panel);
     multiply(addend.add == nullptr ? nullptr : addend.add + panel.begin, addend.row);
     for (int r = 0; r < kRows; ++r) shift[r] = addend.shift[r];
     const bool taps_wanted =
