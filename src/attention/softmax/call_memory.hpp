@@ -58,6 +58,7 @@ struct KeySide {
   const Sequence* sequence = nullptr;
   std::int64_t key_head = 0;
   std::int64_t first_head = 0;  // of the query heads that read it
+  std::int64_t origin = 0;      // the key that columns, rows and value_columns begin with
   Slice columns, values;
   Slice raw;            // keys as given, for key_rows
   Slice rows;           // backward: what columns was packed from
