@@ -121,11 +121,12 @@ struct Block {
 
 // Memory for one block, one thread.
 struct BlockScratch {
-  float* strip;      // [kPanelRows][kStripRow]
-  float* terms;      // [kPanelRows][kStripRow]
+  float* strip;      // [kBlockRows][kStripRow]; backward: [kPanelRows][kStripRow]
+  float* terms;      // [kPanelRows][kStripRow]; forward: in strip
+  float* weights;    // [kBlockRows][kTileKeys]: forward alone
   float* panels;     // [kBlockRows / kPanelRows][content_stride][kWidest at most]: packed content
   float* far;        // [kBlockRows][2]: query_rows' first and last
-  float* key_terms;  // [kBlockRows][kStripRow]: of key_rows, for one tile
+  float* key_terms;  // [kBlockRows][kStripRow]: of key_rows, for one tile; forward: strip
   float* key_sums;   // [kKeySums]
   float* near;       // [kBlockRows][near_stride]: weights of value_rows
   std::int64_t near_stride;

@@ -78,8 +78,8 @@ struct QuerySide {
 
 // The scratch of one thread of the forward pass.
 struct Workbench {
-  Slice content, panels, raw, key_rows, strip, terms, state, out;
-  Slice position, far, segments, segment_query, key_terms, key_sums, near, outside;
+  Slice content, panels, raw, key_rows, strip, weights, state, out;
+  Slice position, far, segments, segment_query, key_sums, near, outside;
 };
 
 // The forward pass works on some key heads at a time.
