@@ -150,7 +150,8 @@ inline void add_value_rows(const Head& head, const Block& block, const BlockScra
   }
 }
 
-// Six rows as columns [depth][kPitch], the walk of the product that reads them for every tile.
+// Six rows as columns [depth][kPitch], the walk of the product that reads them for every tile. What
+// a vector writes after its six is written again by the next.
 inline void pack_panel(const float* rows, std::int64_t stride, std::int64_t depth, float* columns) {
   for (std::int64_t k = 0; k < depth; k += kFloats) {
     PHASOR_UNROLL
@@ -166,9 +167,92 @@ inline void pack_panel(const float* rows, std::int64_t stride, std::int64_t dept
   }
 }
 
+// Keys that all panels of a block are multiplied with before the next ones: as columns they stay in
+// the first cache.
+constexpr std::int64_t kKeysAtOnce = kFloats == 16 ? 64 : 48;
+static_assert(kTileKeys % kKeysAtOnce == 0 && kKeysAtOnce % kFloats == 0);
+
+constexpr std::int64_t kPanels = kBlockRows / kRows;
+
+// What is known of the panels of a block while one tile of keys is worked on. Each step is done for
+// all panels before the next one begins: keys, scores and values together do not fit the first cache.
+struct TilePanels {
+  Panel panel[kPanels];
+  Addend addend[kPanels];
+  alignas(64) float shift[kPanels][kWidest];
+  alignas(64) float factors[kPanels][kWidest];
+  std::int64_t count;
+};
+
+inline float* strip_of(const BlockScratch& scratch, const Panel& panel) {
+  return scratch.strip + kStripPad + panel.row * kStripRow;
+}
+
+// The scores of all panels, each in its strip.
 template <bool kPlain>
-void attend_block_of(const Head& head, const Block& block, const Taps& taps,
-                     const BlockScratch& scratch) {
+inline void score_tile(const Head& head, const Block& block, const Taps& taps,
+                       const BlockScratch& scratch, Carried* carried, TilePanels& tile) {
+  if constexpr (!kPlain) {
+    for (std::int64_t i = 0; i < tile.count; ++i) {
+      // The terms are made in the strip itself.
+      BlockScratch own = scratch;
+      own.terms = scratch.strip + tile.panel[i].row * kStripRow;
+      tile.addend[i] =
+          addend_of(head, block, own, tile.panel[i], carried + tile.panel[i].row / kRows);
+    }
+  }
+  for (std::int64_t first = 0; first < kTileKeys; first += kKeysAtOnce) {
+    for (std::int64_t i = 0; i < tile.count; ++i) {
+      Panel part = tile.panel[i];
+      part.begin = most(part.begin, first);
+      part.end = least(part.end, first + kKeysAtOnce);
+      if (part.begin >= part.end) continue;
+      score_panel<kPlain, true>(head, block, taps, scratch, part, strip_of(scratch, part),
+                                tile.shift[i], nullptr, &tile.addend[i]);
+    }
+  }
+}
+
+// The scores of all panels to weights, and those to the output.
+inline void weigh_tile(const Head& head, const Block& block, const BlockScratch& scratch,
+                       TilePanels& tile) {
+  const bool has_rows = head.value_rows.count != 0;
+  alignas(64) float row_sums[kWidest];
+  for (std::int64_t i = 0; i < tile.count; ++i) {
+    const Panel& panel = tile.panel[i];
+    float* const strip = strip_of(scratch, panel);
+    // What the product reads best: six rows from one place.
+    const Weights in_blocks{scratch.weights + panel.row * kTileKeys, kRows, kFloats};
+    const Weights in_rows{strip, 1, kStripRow};
+    if (has_rows) {
+      weigh_panel(scratch, panel, strip, tile.shift[i], in_rows, tile.factors[i], row_sums);
+      keep_weights(head, block, scratch, panel, strip, tile.factors[i], row_sums);
+    } else {
+      weigh_panel(scratch, panel, strip, tile.shift[i], in_blocks, tile.factors[i], row_sums);
+    }
+  }
+  const std::int64_t vectors = (head.value_dim + kFloats - 1) / kFloats;
+  for (std::int64_t i = 0; i < tile.count; ++i) {
+    const Panel& panel = tile.panel[i];
+    Product p{scratch.weights + panel.row * kTileKeys + panel.begin * kRows,
+              kStripRow,
+              1,
+              head.values + panel.key * head.value_stride + panel.begin * kFloats,
+              kFloats,
+              kTileKeys * kFloats,
+              scratch.out + panel.row * head.value_stride,
+              head.value_stride,
+              panel.end - panel.begin};
+    if (has_rows) {
+      p.a = strip_of(scratch, panel) + panel.begin;
+      wide_product<Start::scaled, Walk::packed>(p, vectors, tile.factors[i]);
+    } else {
+      wide_product<Start::scaled, Walk::blocks>(p, vectors, tile.factors[i]);
+    }
+  }
+}
+
+inline void begin_block(const Head& head, const Block& block, const BlockScratch& scratch) {
   const std::int64_t rows = rounded_up(block.count, kRows);
   for (std::int64_t r = 0; r < rows; ++r) {
     scratch.maximum[r] = kHidden;
@@ -183,49 +267,36 @@ void attend_block_of(const Head& head, const Block& block, const Taps& taps,
     clear(scratch.near, 0, rows * scratch.near_stride);
     for (std::int64_t r = 0; r < rows * 2; ++r) scratch.outside[r] = 0.0F;
   }
+  for (std::int64_t row = 0; row < rows; row += kRows)
+    pack_panel(block.content + row * head.content_stride, head.content_stride, head.depth,
+               scratch.panels + row / kRows * head.content_stride * kPitch);
+}
+
+template <bool kPlain>
+void attend_block_of(const Head& head, const Block& block, const Taps& taps,
+                     const BlockScratch& scratch) {
+  begin_block(head, block, scratch);
   const std::int64_t position = head.offset + block.first;
   const std::int64_t last_position = position + block.count - 1;
   const std::int64_t first = head.visit_all != 0 ? 0 : first_key(head, position);
   const std::int64_t last = head.visit_all != 0 ? head.keys - 1 : last_key(head, last_position);
-  float* const strip = scratch.strip + kStripPad;
-  alignas(64) float factors[kWidest], shift[kWidest] = {}, row_sums[kWidest];
-  for (std::int64_t row = 0; row < rows; row += kRows)
-    pack_panel(block.content + row * head.content_stride, head.content_stride, head.depth,
-               scratch.panels + row / kRows * head.content_stride * kPitch);
+  TilePanels tile;
+  for (float(&shift)[kWidest] : tile.shift)
+    for (float& value : shift) value = 0.0F;
+  Carried carried[kPanels];
+  for (Carried& none : carried) none = {-1, 0};
   for (std::int64_t key = first / kTileKeys * kTileKeys; key <= last; key += kTileKeys) {
     if (head.is_cancelled()) return;
     const Spacing spacing = spacing_of(head, block.first, block.count, key);
     if (head.key_rows.count != 0 && meets_key_rows(head, block.count, spacing))
       fill_key_terms(head, block.count, scratch, key, spacing);
+    tile.count = 0;
     for (std::int64_t row = 0; row < block.count; row += kRows) {
       const Panel panel = panel_of(head, row, block.count, position, key, spacing);
-      if (panel.begin >= panel.end) continue;
-      score_panel<kPlain, true>(head, block, taps, scratch, panel, strip, shift);
-      // What the product reads best: six rows from one place. The terms are in the scores by now.
-      const Weights in_blocks{scratch.terms, kRows, kFloats}, in_rows{strip, 1, kStripRow};
-      if (head.value_rows.count == 0) {
-        weigh_panel(scratch, panel, strip, shift, in_blocks, factors, row_sums);
-      } else {
-        weigh_panel(scratch, panel, strip, shift, in_rows, factors, row_sums);
-        keep_weights(head, block, scratch, panel, strip, factors, row_sums);
-      }
-      Product p{strip + panel.begin,
-                kStripRow,
-                1,
-                head.values + key * head.value_stride + panel.begin * kFloats,
-                kFloats,
-                kTileKeys * kFloats,
-                scratch.out + row * head.value_stride,
-                head.value_stride,
-                panel.end - panel.begin};
-      const std::int64_t vectors = (head.value_dim + kFloats - 1) / kFloats;
-      if (head.value_rows.count == 0) {
-        p.a = in_blocks.data + panel.begin * kRows;
-        wide_product<Start::scaled, Walk::blocks>(p, vectors, factors);
-      } else {
-        wide_product<Start::scaled, Walk::packed>(p, vectors, factors);
-      }
+      if (panel.begin < panel.end) tile.panel[tile.count++] = panel;
     }
+    score_tile<kPlain>(head, block, taps, scratch, carried, tile);
+    weigh_tile(head, block, scratch, tile);
   }
   if (head.value_rows.count != 0) add_value_rows(head, block, scratch);
   for (std::int64_t r = 0; r < block.count; ++r) {
