@@ -27,6 +27,9 @@ using kernels::Weights;
 // Up to this many tokens the weights are streamed; above, the GEMM library or the tiles are faster.
 constexpr std::int64_t kStreamExact = 24, kStreamFast = 4, kStreamFloats = 16;
 constexpr float kSecondStep = 2.0F;
+// Weights times tokens that are worth a thread. Less than core::kThreadBytes: weights come from
+// memory, where 64 KiB take some five microseconds.
+constexpr std::int64_t kWorthThread = std::int64_t{64} * 1024;
 constexpr std::size_t kMostTileTokens = 16;
 // Floats of a panel of dequantised rows, and its columns at most. The library is slow with panels of
 // few rows and many columns: longer rows are multiplied in pieces, whose results are added.
@@ -70,7 +73,7 @@ class Call {
  private:
   [[nodiscard]] int wanted_parts() const {
     const int most = options_.threads == 0 ? core::available_threads() : options_.threads;
-    const std::int64_t worth = std::max<std::int64_t>(1, bytes_ * tokens_ / core::kThreadBytes);
+    const std::int64_t worth = std::max<std::int64_t>(1, bytes_ * tokens_ / kWorthThread);
     return static_cast<int>(std::min<std::int64_t>(most, worth));
   }
 
