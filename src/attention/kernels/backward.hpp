@@ -24,19 +24,6 @@ struct Tile {
   Spacing spacing;
 };
 
-// Keys that all panels of a block are multiplied with before the next ones: as columns of k and of v
-// they stay in the first cache.
-constexpr std::int64_t kGroupKeys = kFloats == 16 ? 64 : 48;
-static_assert(kTileKeys % kGroupKeys == 0 && kGroupKeys % kFloats == 0);
-
-// The columns of a panel that are in the group from `first` on.
-inline Panel part_of(const Panel& panel, std::int64_t first) {
-  Panel part = panel;
-  part.begin = most(panel.begin, first);
-  part.end = least(panel.end, first + kGroupKeys);
-  return part;
-}
-
 // Terms of a relative table may have been written outside their rows' columns, where products along
 // the diagonals read zeros.
 inline void clear_margins(float* strip) {

@@ -6,16 +6,50 @@
 
 namespace {
 
-// Vectors of a panel's rows joined over their lanes: row r in to[r].
+constexpr std::int64_t kPanels = kBlockRows / kRows;
+
+// What is known of the panels of a block while one tile of keys is worked on. Each step is done for
+// several panels before the next one begins: keys, scores and values together do not fit the first
+// cache. Row r of panel i is at i * kRows + r.
+struct TilePanels {
+  Panel panel[kPanels];
+  Addend addend[kPanels];
+  alignas(64) float shift[kPanels * kRows];    // to be added to the scores
+  alignas(64) float factors[kPanels * kRows];  // by which earlier sums must shrink
+  alignas(64) float row_sums[kPanels * kRows];
+  std::int64_t count;
+};
+
+inline float* strip_of(const BlockScratch& scratch, const Panel& panel) {
+  return scratch.strip + kStripPad + panel.row * kStripRow;
+}
+
+// Panels whose rows fill whole vectors: their maxima and sums are joined over the lanes together.
+constexpr int kJoined = kFloats / 2;
+constexpr int kJoinedRows = kJoined * kRows;
+static_assert(kJoinedRows % kFloats == 0 && kPanels % kJoined == 0);
+
 template <class Join>
-inline void join_rows(const Float (&rows)[kRows], float* to, Join join) {
+inline void join_rows(Float* rows, float* to, Join join) {
+  for (int first = 0; first < kJoinedRows; first += kFloats) store(to + first, join(rows + first));
+}
+
+inline std::int64_t vector_end(const Panel& panel) {
+  return panel.begin + rounded_up(panel.end - panel.begin, kFloats);
+}
+
+// The largest scores of each row, in any lane.
+inline void largest_scores(const Panel& panel, const float* strip, Float* largest) {
+  Float of_row[kRows];
   PHASOR_UNROLL
-  for (int first = 0; first < kRows; first += kFloats) {
-    Float some[kFloats];
+  for (int r = 0; r < kRows; ++r) of_row[r] = load<Float>(strip + r * kStripRow + panel.begin);
+  for (std::int64_t t = panel.begin + kFloats; t < vector_end(panel); t += kFloats) {
     PHASOR_UNROLL
-    for (int i = 0; i < kFloats; ++i) some[i] = first + i < kRows ? rows[first + i] : Float{};
-    store(to + first, join(some));
+    for (int r = 0; r < kRows; ++r)
+      of_row[r] = larger(of_row[r], load<Float>(strip + r * kStripRow + t));
   }
+  PHASOR_UNROLL
+  for (int r = 0; r < kRows; ++r) largest[r] = of_row[r];
 }
 
 // Weights of a panel: vector t of row r at data + t * step + r * row.
@@ -24,33 +58,11 @@ struct Weights {
   std::int64_t step, row;
 };
 
-// Writes the weights 2^(s - maximum) of the scores of a panel, updates maximum and sum, and gives the
-// factor by which earlier sums must shrink. shift[], factors[] and row_sums[] have kWidest floats.
-PHASOR_IN_PLACE void weigh_panel(const BlockScratch& scratch, const Panel& panel,
-                                 const float* strip, const float* shift, const Weights& to,
-                                 float* factors, float* row_sums) {
-  alignas(64) float top[kWidest], base[kWidest];
-  const std::int64_t end = panel.begin + rounded_up(panel.end - panel.begin, kFloats);
-  Float of_row[kRows];
-  PHASOR_UNROLL
-  for (int r = 0; r < kRows; ++r) of_row[r] = load<Float>(strip + r * kStripRow + panel.begin);
-  for (std::int64_t t = panel.begin + kFloats; t < end; t += kFloats) {
-    PHASOR_UNROLL
-    for (int r = 0; r < kRows; ++r)
-      of_row[r] = larger(of_row[r], load<Float>(strip + r * kStripRow + t));
-  }
-  join_rows(of_row, top, [](Float* rows) { return largest_of_lanes(rows); });
-  float* const maximum = scratch.maximum + panel.row;
-  for (int r = 0; r < kRows; r += kFloats) {
-    const Float before = load<Float>(maximum + r);
-    const Float after = larger(before, load<Float>(top + r) + load<Float>(shift + r));
-    // A row that has seen no key keeps -infinity, and its weights 2^(-infinity - 0) are zeros.
-    const Float reference = after == splat(kHidden) ? Float{} : after;
-    store(factors + r, exp2_of(before - reference));
-    store(top + r, after);
-    store(base + r, reference - load<Float>(shift + r));
-  }
+// Writes the weights 2^(s - base) of the scores of a panel, and their sums over vectors.
+PHASOR_IN_PLACE void weigh_panel(const Panel& panel, const float* strip, const float* base,
+                                 const Weights& to, Float* sums) {
   constexpr int kAtOnce = 3;  // rows
+  const std::int64_t end = vector_end(panel);
   PHASOR_UNROLL
   for (int first = 0; first < kRows; first += kAtOnce) {
     Float reference[kAtOnce], sum[kAtOnce];
@@ -74,12 +86,52 @@ PHASOR_IN_PLACE void weigh_panel(const BlockScratch& scratch, const Panel& panel
       }
     }
     PHASOR_UNROLL
-    for (int r = 0; r < kAtOnce; ++r) of_row[first + r] = sum[r];
+    for (int r = 0; r < kAtOnce; ++r) sums[first + r] = sum[r];
   }
-  join_rows(of_row, row_sums, [](Float* rows) { return sums_of_lanes(rows); });
-  for (int r = 0; r < kRows; ++r) {
-    maximum[r] = top[r];
-    scratch.sum[panel.row + r] = scratch.sum[panel.row + r] * factors[r] + row_sums[r];
+}
+
+// Scores of `count` panels from `first` on to weights: in blocks of six rows, which a product reads
+// best, or in place. Updates maximum and sum of each row.
+template <bool kInPlace>
+inline void weigh_panels(const BlockScratch& scratch, std::int64_t first, std::int64_t count,
+                         TilePanels& tile) {
+  Float rows[kJoinedRows];
+  alignas(64) float top[kJoinedRows], base[kJoinedRows], maximum[kJoinedRows] = {};
+  float* const factors = tile.factors + first * kRows;
+  float* const row_sums = tile.row_sums + first * kRows;
+  for (Float& row : rows) row = splat(kHidden);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Panel& panel = tile.panel[first + i];
+    largest_scores(panel, strip_of(scratch, panel), rows + i * kRows);
+    for (int r = 0; r < kRows; ++r) maximum[i * kRows + r] = scratch.maximum[panel.row + r];
+  }
+  join_rows(rows, top, [](Float* some) { return largest_of_lanes(some); });
+  for (int r = 0; r < kJoinedRows; r += kFloats) {
+    const Float before = load<Float>(maximum + r);
+    const Float shift = load<Float>(tile.shift + first * kRows + r);
+    const Float after = larger(before, load<Float>(top + r) + shift);
+    // A row that has seen no key keeps -infinity, and its weights 2^(-infinity - 0) are zeros.
+    const Float reference = after == splat(kHidden) ? Float{} : after;
+    store(factors + r, exp2_of(before - reference));
+    store(maximum + r, after);
+    store(base + r, reference - shift);
+  }
+  for (Float& row : rows) row = Float{};
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Panel& panel = tile.panel[first + i];
+    float* const strip = strip_of(scratch, panel);
+    const Weights in_blocks{scratch.weights + panel.row * kTileKeys, kRows, kFloats};
+    const Weights in_rows{strip, 1, kStripRow};
+    weigh_panel(panel, strip, base + i * kRows, kInPlace ? in_rows : in_blocks, rows + i * kRows);
+  }
+  join_rows(rows, row_sums, [](Float* some) { return sums_of_lanes(some); });
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t row = tile.panel[first + i].row;
+    for (std::int64_t r = 0; r < kRows; ++r) {
+      const std::int64_t at = i * kRows + r;
+      scratch.maximum[row + r] = maximum[at];
+      scratch.sum[row + r] = scratch.sum[row + r] * factors[at] + row_sums[at];
+    }
   }
 }
 
@@ -167,27 +219,6 @@ inline void pack_panel(const float* rows, std::int64_t stride, std::int64_t dept
   }
 }
 
-// Keys that all panels of a block are multiplied with before the next ones: as columns they stay in
-// the first cache.
-constexpr std::int64_t kKeysAtOnce = kFloats == 16 ? 64 : 48;
-static_assert(kTileKeys % kKeysAtOnce == 0 && kKeysAtOnce % kFloats == 0);
-
-constexpr std::int64_t kPanels = kBlockRows / kRows;
-
-// What is known of the panels of a block while one tile of keys is worked on. Each step is done for
-// all panels before the next one begins: keys, scores and values together do not fit the first cache.
-struct TilePanels {
-  Panel panel[kPanels];
-  Addend addend[kPanels];
-  alignas(64) float shift[kPanels][kWidest];
-  alignas(64) float factors[kPanels][kWidest];
-  std::int64_t count;
-};
-
-inline float* strip_of(const BlockScratch& scratch, const Panel& panel) {
-  return scratch.strip + kStripPad + panel.row * kStripRow;
-}
-
 // The scores of all panels, each in its strip.
 template <bool kPlain>
 inline void score_tile(const Head& head, const Block& block, const Taps& taps,
@@ -201,14 +232,12 @@ inline void score_tile(const Head& head, const Block& block, const Taps& taps,
           addend_of(head, block, own, tile.panel[i], carried + tile.panel[i].row / kRows);
     }
   }
-  for (std::int64_t first = 0; first < kTileKeys; first += kKeysAtOnce) {
+  for (std::int64_t first = 0; first < kTileKeys; first += kGroupKeys) {
     for (std::int64_t i = 0; i < tile.count; ++i) {
-      Panel part = tile.panel[i];
-      part.begin = most(part.begin, first);
-      part.end = least(part.end, first + kKeysAtOnce);
+      const Panel part = part_of(tile.panel[i], first);
       if (part.begin >= part.end) continue;
       score_panel<kPlain, true>(head, block, taps, scratch, part, strip_of(scratch, part),
-                                tile.shift[i], nullptr, &tile.addend[i]);
+                                tile.shift + i * kRows, nullptr, &tile.addend[i]);
     }
   }
 }
@@ -217,19 +246,16 @@ inline void score_tile(const Head& head, const Block& block, const Taps& taps,
 inline void weigh_tile(const Head& head, const Block& block, const BlockScratch& scratch,
                        TilePanels& tile) {
   const bool has_rows = head.value_rows.count != 0;
-  alignas(64) float row_sums[kWidest];
-  for (std::int64_t i = 0; i < tile.count; ++i) {
-    const Panel& panel = tile.panel[i];
-    float* const strip = strip_of(scratch, panel);
-    // What the product reads best: six rows from one place.
-    const Weights in_blocks{scratch.weights + panel.row * kTileKeys, kRows, kFloats};
-    const Weights in_rows{strip, 1, kStripRow};
-    if (has_rows) {
-      weigh_panel(scratch, panel, strip, tile.shift[i], in_rows, tile.factors[i], row_sums);
-      keep_weights(head, block, scratch, panel, strip, tile.factors[i], row_sums);
-    } else {
-      weigh_panel(scratch, panel, strip, tile.shift[i], in_blocks, tile.factors[i], row_sums);
+  for (std::int64_t first = 0; first < tile.count; first += kJoined) {
+    const std::int64_t count = least(kJoined, tile.count - first);
+    if (!has_rows) {
+      weigh_panels<false>(scratch, first, count, tile);
+      continue;
     }
+    weigh_panels<true>(scratch, first, count, tile);
+    for (std::int64_t i = first; i < first + count; ++i)
+      keep_weights(head, block, scratch, tile.panel[i], strip_of(scratch, tile.panel[i]),
+                   tile.factors + i * kRows, tile.row_sums + i * kRows);
   }
   const std::int64_t vectors = (head.value_dim + kFloats - 1) / kFloats;
   for (std::int64_t i = 0; i < tile.count; ++i) {
@@ -243,11 +269,12 @@ inline void weigh_tile(const Head& head, const Block& block, const BlockScratch&
               scratch.out + panel.row * head.value_stride,
               head.value_stride,
               panel.end - panel.begin};
+    const float* const factors = tile.factors + i * kRows;
     if (has_rows) {
       p.a = strip_of(scratch, panel) + panel.begin;
-      wide_product<Start::scaled, Walk::packed>(p, vectors, tile.factors[i]);
+      wide_product<Start::scaled, Walk::packed>(p, vectors, factors);
     } else {
-      wide_product<Start::scaled, Walk::blocks>(p, vectors, tile.factors[i]);
+      wide_product<Start::scaled, Walk::blocks>(p, vectors, factors);
     }
   }
 }
@@ -281,8 +308,7 @@ void attend_block_of(const Head& head, const Block& block, const Taps& taps,
   const std::int64_t first = head.visit_all != 0 ? 0 : first_key(head, position);
   const std::int64_t last = head.visit_all != 0 ? head.keys - 1 : last_key(head, last_position);
   TilePanels tile;
-  for (float(&shift)[kWidest] : tile.shift)
-    for (float& value : shift) value = 0.0F;
+  for (float& shift : tile.shift) shift = 0.0F;
   Carried carried[kPanels];
   for (Carried& none : carried) none = {-1, 0};
   for (std::int64_t key = first / kTileKeys * kTileKeys; key <= last; key += kTileKeys) {
