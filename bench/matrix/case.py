@@ -10,6 +10,8 @@ An adapter is a file of bench/matrix/adapters, which imports its engine and has
                             follows the position
     TABLES_GIVEN, optional  labels of variants that are given cos and sin
 
+A rotation whose table did not fit in memory, and that made the asked rows of it alone, has the attribute rows_only.
+
 x is float32 [tokens, heads, head_dim], positions int64 [tokens]; y has the shape of x.
 """
 
@@ -86,12 +88,18 @@ class Case:
         return Case(**json.loads(text))
 
 
+def out_of_memory(error: Exception) -> bool:
+    """Whether an engine had not enough memory; torch and others raise a RuntimeError."""
+    return isinstance(error, MemoryError) or "allocate" in str(error)
+
+
 def leading(case: Case, rotate: Rotate) -> Rotate:
     """`rotate` of an engine that takes the rotated features only; the others keep their bits."""
 
     def partial(x: Floats, positions: Positions) -> Floats:
         y = np.array(x)
         y[..., : case.rotary_dim] = rotate(np.ascontiguousarray(x[..., : case.rotary_dim]), positions)
+        partial.rows_only = getattr(rotate, "rows_only", False)  # type: ignore[attr-defined]
         return y
 
     return rotate if case.rotary_dim == case.head_dim else partial

@@ -7,6 +7,7 @@ golden case does not have, they are Phasor's, which the golden cases hold to 1e-
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -229,5 +230,7 @@ def rule_cases() -> list[Question]:
 
 
 def all_cases(golden: Path) -> list[Question]:
-    golden_cases = frequency_cases(golden / "rope_freqs") + vector_cases(golden / "rope_apply")
-    return plain_cases() + rule_cases() + golden_cases
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of keys that a type does not read: engines are asked with them, too
+        golden_cases = frequency_cases(golden / "rope_freqs") + vector_cases(golden / "rope_apply")
+        return plain_cases() + rule_cases() + golden_cases

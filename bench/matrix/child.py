@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from case import Case, Refused
+from case import Case, Refused, out_of_memory
 
 
 def load(path: Path) -> ModuleType:
@@ -48,19 +48,16 @@ def answer(make: Any, task: dict[str, Any]) -> dict[str, Any]:
     with np.load(task["input"]) as arrays:
         x, positions = arrays["x"], arrays["positions"]
     try:
-        y = np.asarray(make(case)(x, positions), np.float32)
+        rotate = make(case)
+        y = np.asarray(rotate(x, positions), np.float32)
     except Refused as error:
         return {"refused": str(error)}
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "allocate" not in str(error):
-            return failure(error)
-        return {"failed": "out of memory"}
     except Exception as error:  # noqa: BLE001 - whatever an engine raises is a cell of the matrix
-        return failure(error)
+        return {"failed": "out of memory"} if out_of_memory(error) else failure(error)
     if y.shape != x.shape:
         return {"failed": f"shape {list(y.shape)} instead of {list(x.shape)}"}
     np.save(task["output"], y)
-    return {"done": True}
+    return {"done": True, "rows_only": getattr(rotate, "rows_only", False)}
 
 
 def failure(error: Exception) -> dict[str, Any]:

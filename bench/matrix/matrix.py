@@ -133,7 +133,20 @@ def cell(child: Child, engine: dict[str, Any], question: Question, config: dict[
                 sine = float(cos_sin(each, window.positions)[1][token, 0])
                 result["layout"] = layout_of(y[token], len(frequencies), sine)
             result[name] = compared(case, window, each, y, result["layout"])
-    return result
+            if answer["rows_only"]:
+                result[name]["rows_only"] = True
+    return without_repeats(result)
+
+
+def without_repeats(cell: dict[str, Any]) -> dict[str, Any]:
+    """Frequencies that a window shares with one before it are the name of that window."""
+    seen: dict[str, str] = {}
+    for name, window in cell.items():
+        if isinstance(window, dict) and isinstance(window.get("frequencies"), list):
+            first = seen.setdefault(json.dumps(window["frequencies"]), name)
+            if first != name:
+                window["frequencies"] = first
+    return cell
 
 
 def measured(child: Child, about: dict[str, Any], questions: list[Question], variants: str) -> list[dict[str, Any]]:
@@ -168,7 +181,8 @@ def package_of(adapter: Path) -> str:
 def versions_in(python: Path, packages: list[str]) -> dict[str, str]:
     out = subprocess.run([str(python), "-c", VERSIONS, *packages], capture_output=True, text=True, check=False)
     if out.returncode != 0:
-        raise SystemExit(f"matrix: {python} failed: {out.stderr.strip().splitlines()[-1:]}")
+        lines = out.stderr.strip().splitlines() or ["no message"]
+        raise SystemExit(f"matrix: {python} cannot list its packages, exit code {out.returncode}: {lines[-1]}")
     found: dict[str, str] = json.loads(out.stdout)
     return found
 
@@ -191,6 +205,7 @@ def run(
             if package not in found or key in seen:
                 continue
             seen.add(key)
+            say(f"running {package} {found[package]} of {python}")
             about = {"adapter": adapter.stem, "package": package, "version": found[package]}
             rows += measured(Child(python, adapter, time_limit, memory), about, questions, variants)
     missing = sorted({package for adapter, package in packages.items() if adapter.stem not in {key[0] for key in seen}})

@@ -20,6 +20,10 @@ from typing import Any, Optional
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 LASTS = ("4095", "131071", "1048575", "16777215")
 SAME_FREQUENCY, SAME_AMPLITUDE = 1e-4, 1e-5
+EXACT = 1e-7  # an error of cos or sin: one rounding to float32 is 3e-8
+FLOAT32_ANGLES = 0.01  # at position 4095; beyond, the frequencies are other ones
+# How an engine's errors grow, best first.
+CLASSES = ("exact at every position", "angles of float32", "other frequencies")
 MOST_LISTED = 8  # cases of one row; more are counted
 RIGHT, OTHER, REFUSED, FAILED = "right", "other", "refused", "failed"
 # Columns of the table of cases; a case belongs to the first that matches.
@@ -29,7 +33,10 @@ WORDS = {
     "version": "版本",
     "Python": "Python",
     "layouts": "布局",
-    "position": "位置",
+    "errors": "误差",
+    "engines": "引擎",
+    "exact at every position": "任何位置都精确",
+    "angles of float32": "float32 角度",
     "what happened": "结果",
     "cases": "用例数",
     "no": "不支持",
@@ -64,7 +71,7 @@ def verdict(cell: dict[str, Any], amplitude: float) -> tuple[str, str]:
             return word, cell[word]
     for last in ("7", "4095", "131071"):
         window = cell[last]
-        if window.get(FAILED) == "out of memory":
+        if window.get(FAILED) == "out of memory" or REFUSED in window:
             break
         if FAILED in window:
             return FAILED, f"{window[FAILED]} at {last}"
@@ -79,6 +86,19 @@ def plain_cell(engine: dict[str, Any]) -> Optional[dict[str, Any]]:
     """Plain RoPE with base 500000; in layout half, if the engine has it."""
     cells = [form_of(engine, f"plain_{layout}_base500000") for layout in ("half", "interleaved")]
     return next((cell for cell in cells if "layout" in cell), None)
+
+
+def class_of(cell: dict[str, Any]) -> str:
+    errors = [cell[last]["cos_sin"] for last in LASTS if "cos_sin" in cell.get(last, {})]
+    if max(errors) <= EXACT:
+        return CLASSES[0]
+    return CLASSES[1] if errors[0] < FLOAT32_ANGLES else CLASSES[2]
+
+
+def by_class(result: dict[str, Any]) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """(class, engine, cell of plain RoPE), best class first."""
+    found = [(class_of(cell), engine, cell) for engine in result["engines"] if (cell := plain_cell(engine))]
+    return sorted(found, key=lambda row: CLASSES.index(row[0]))
 
 
 def layouts_of(engine: dict[str, Any]) -> list[str]:
@@ -97,15 +117,25 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 def errors_table(result: dict[str, Any], keys: tuple[str, ...]) -> tuple[list[str], list[list[str]]]:
     rows = []
-    for engine in result["engines"]:
-        cell = plain_cell(engine)
-        if cell is None:
-            continue
+    for _, engine, cell in by_class(result):
         row = [engine["name"]]
         for last in LASTS:
             row.append(", ".join(scientific(cell.get(last, {}).get(key)) for key in keys))
         rows.append(row)
     return ["engine", *LASTS], rows
+
+
+def short_table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    rows = []
+    for name in CLASSES:
+        members = [(engine, cell) for word, engine, cell in by_class(result) if word == name]
+        row = [name, "; ".join(engine["name"] for engine, _ in members)]
+        for last in LASTS:
+            errors = [cell[last]["cos_sin"] for _, cell in members if "cos_sin" in cell.get(last, {})]
+            texts = sorted({scientific(min(errors)), scientific(max(errors))}, key=float)
+            row.append(" .. ".join(texts))
+        rows.append(row)
+    return ["errors", "engines", *LASTS], rows
 
 
 def engines_table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -166,12 +196,13 @@ def differences_table(result: dict[str, Any]) -> tuple[list[str], list[list[str]
                     found.setdefault(why, []).append(f"`{name}`")
         for why, names in found.items():
             listed = ", ".join(names) if len(names) <= MOST_LISTED else str(len(names))
-            rows.append([engine["name"], why if why in WORDS else f"`{why}`", listed])
+            rows.append([engine["name"], why if why in WORDS else "`" + why.replace("`", "'") + "`", listed])
     return ["engine", "what happened", "cases"], rows
 
 
 def tables(result: dict[str, Any]) -> dict[str, tuple[list[str], list[list[str]]]]:
     return {
+        "in short": short_table(result),
         "engines": engines_table(result),
         "cos and sin": errors_table(result, ("cos_sin",)),
         "vectors and scores": errors_table(result, ("vectors", "scores")),
@@ -195,49 +226,66 @@ def with_tables(text: str, found: dict[str, tuple[list[str], list[list[str]]]], 
     return text
 
 
-def draw(result: dict[str, Any], folder: Path) -> None:
-    """Left: the error of cos and sin by position; right: the rope types that an engine has."""
+def missing_text(window: dict[str, Any]) -> str:
+    return "no memory" if window.get(FAILED) == "out of memory" else "not run"
+
+
+def draw_errors(axes: Any, rows: list[tuple[str, dict[str, Any], dict[str, Any]]]) -> None:
     import numpy as np
+
+    values = np.array([[cell.get(last, {}).get("cos_sin", np.nan) for last in LASTS] for *_, cell in rows], float)
+    axes.imshow(np.log10(values), aspect="auto", cmap="cividis_r", vmin=-8, vmax=0.5)
+    for (y, x), value in np.ndenumerate(values):
+        if np.isnan(value):
+            text, colour = missing_text(rows[y][2].get(LASTS[x], {})), "black"
+        else:
+            text, colour = f"{value:.0e}", "white" if value > 1e-5 else "black"
+        axes.text(x, y, text, ha="center", va="center", fontsize=9, color=colour)
+    axes.set_xticks(range(len(LASTS)), [f"{int(last):,}" for last in LASTS], fontsize=8.5)
+    axes.set_yticks(range(len(rows)), [engine["name"] for _, engine, _ in rows])
+    axes.set_title("largest error of cos and sin up to a position\n(yellow: exact; dark blue: points anywhere)")
+
+
+def draw_cases(axes: Any, result: dict[str, Any], rows: list[Any], colours: dict[str, str]) -> None:
+    for y, (_, engine, _) in enumerate(rows):
+        if not asked_all(result, engine):
+            axes.text(-0.45, y, "asked for plain RoPE only", va="center", fontsize=9)
+            continue
+        counts = counted(result, engine)
+        for x, group in enumerate(GROUPS):
+            start, total = x - 0.45, sum(counts[group].values())
+            for word in colours:
+                width = 0.9 * counts[group][word] / total
+                axes.barh(y, width, left=start, height=0.8, color=colours[word])
+                start += width
+    axes.set_xticks(range(len(GROUPS)), GROUPS, rotation=20, ha="right", rotation_mode="anchor")
+    axes.set_xlim(-0.6, len(GROUPS) - 0.4)
+    axes.set_title("golden cases by rope type:\nhow many have the frequencies of the config")
+
+
+def draw(result: dict[str, Any], folder: Path) -> None:
+    """Left: the error of cos and sin by position, best engines first; right: the rope types that an engine has."""
     from phasor.plot.style import PALETTE, new_figure, save, styled
 
-    rows = [engine for engine in result["engines"] if plain_cell(engine) is not None]
+    rows = by_class(result)
     colours = {RIGHT: PALETTE[3], OTHER: PALETTE[1], FAILED: PALETTE[4], REFUSED: "#E0E0E0"}
 
     @styled
     def figure() -> Any:
-        made = new_figure(13.0, 1.6 + 0.34 * len(rows))
-        left, right = made.subplots(1, 2, sharey=True, width_ratios=(1, 1.5))
-        values = np.array(
-            [[(plain_cell(e) or {}).get(last, {}).get("cos_sin", np.nan) for last in LASTS] for e in rows], float
-        )
-        left.imshow(np.log10(values), aspect="auto", cmap="cividis_r", vmin=-8, vmax=0.5)
-        for (y, x), value in np.ndenumerate(values):
-            dark = value > 1e-5
-            text = "no memory" if np.isnan(value) else f"{value:.0e}"
-            left.text(x, y, text, ha="center", va="center", fontsize=9, color="white" if dark else "black")
-        left.set_xticks(range(4), [f"{int(last):,}" for last in LASTS], fontsize=9)
-        left.set_yticks(range(len(rows)), [e["name"] for e in rows])
-        left.set_title("largest error of cos and sin at a position")
-        for y, engine in enumerate(rows):
-            if not asked_all(result, engine):
-                continue
-            counts = counted(result, engine)
-            for x, group in enumerate(GROUPS):
-                start, total = x - 0.45, sum(counts[group].values())
-                for word in (RIGHT, OTHER, FAILED, REFUSED):
-                    width = 0.9 * counts[group][word] / total
-                    right.barh(y, width, left=start, height=0.8, color=colours[word], label=None)
-                    start += width
-        right.set_xticks(range(len(GROUPS)), GROUPS, rotation=20, ha="right")
-        right.set_xlim(-0.6, len(GROUPS) - 0.4)
-        right.set_title("golden cases by rope type")
-        handles = [right.barh(0, 0, color=colours[word]) for word in (RIGHT, OTHER, FAILED, REFUSED)]
+        made = new_figure(13.0, 2.2 + 0.34 * len(rows))
+        left, right = made.subplots(1, 2, sharey=True, width_ratios=(1, 1.4))
+        draw_errors(left, rows)
+        draw_cases(right, result, rows, colours)
+        handles = [right.barh(0, 0, color=colour) for colour in colours.values()]
         words = ("same frequencies", "other frequencies or amplitude", "an error", "not supported")
         made.legend(handles, words, loc="outside lower right", ncols=4)
         for axes in (left, right):
             axes.tick_params(length=0)
             for spine in axes.spines.values():
                 spine.set_visible(False)
+            for y in range(1, len(rows)):  # a line between the classes of errors
+                if rows[y][0] != rows[y - 1][0]:
+                    axes.axhline(y - 0.5, color="black", linewidth=1.0)
         return made
 
     save(figure(), folder / "engines.svg", folder / "engines.png")

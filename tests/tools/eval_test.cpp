@@ -205,7 +205,7 @@ TEST_F(EvalCommand, CsvOfOtherFactorsIsRefused) {
 
 // Stopped or killed, and continued: the bits of a run that was not stopped.
 TEST_F(EvalCommand, ContinuesAfterAnInterruption) {
-  const std::string ids = text(20000);
+  const std::string ids = text(8000);
   const auto words = [&](const std::string& csv) {
     return std::vector<std::string>{"eval",       golden("qwen3_qk_norm"),
                                     "--ids",      ids,

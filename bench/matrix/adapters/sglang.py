@@ -27,12 +27,12 @@ def scaling(case: Case) -> dict[str, Any] | None:
     return dict(case.rope)
 
 
-def make(case: Case) -> Rotate:
+def module_of(case: Case) -> Any:
     length = max(case.context, case.max_position_embeddings)
     factory._ROPE_DICT.clear()  # it keeps every table that was made
     base = int(case.base)
     part = float(case.rope["partial_rotary_factor"]) if case.rope_type == "proportional" else 1.0
-    module = get_rope(
+    return get_rope(
         case.head_dim,
         case.rotary_dim,
         length,
@@ -42,7 +42,10 @@ def make(case: Case) -> Rotate:
         torch.float32,
         partial_rotary_factor=part,
     )
-    return rotation_of(module, case)
+
+
+def make(case: Case) -> Rotate:
+    return rotation_of(lambda: module_of(case), case)
 
 
 VARIANTS = {"": make}

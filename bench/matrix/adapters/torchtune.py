@@ -8,7 +8,8 @@ from torchtune.models.llama3_1._position_embeddings import Llama3ScaledRoPE
 from torchtune.models.qwen2._positional_embeddings import Qwen2RotaryPositionalEmbeddings
 from torchtune.modules import RotaryPositionalEmbeddings
 
-from case import Case, Floats, Positions, Rotate, leading
+from case import Case, Floats, Rotate, leading
+from rows import Rows, by_rows
 
 PACKAGE = "torchtune"
 
@@ -32,14 +33,13 @@ def module_of(case: Case) -> torch.nn.Module:
 
 
 def make(case: Case) -> Rotate:
-    module = module_of(case)
-
-    def rotate(x: Floats, positions: Positions) -> Floats:
+    def rotate(x: Floats, asked: Rows) -> Floats:
+        module = module_of(case)
         with torch.no_grad():
-            y = module(torch.from_numpy(np.array(x))[None], input_pos=torch.from_numpy(positions)[None])
+            y = module(torch.from_numpy(np.array(x))[None], input_pos=asked.indices[None])
         return np.asarray(y[0])
 
-    return leading(case, rotate)
+    return leading(case, by_rows(case, rotate))
 
 
 VARIANTS = {"": make}

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from transformers import CONFIG_MAPPING
 
-from case import Case, Floats, Positions, Refused, Rotate
+from case import Case, Floats, Refused, Rotate
+from rows import Rows, by_rows
 
 PACKAGE = "transformers"
 READS_CONFIG = True
@@ -62,14 +63,14 @@ def local_config(config: Any, case: Case) -> Any:
     return config
 
 
-def tables(rotary: Any, x: torch.Tensor, positions: torch.Tensor, case: Case) -> Any:
+def tables(rotary: Any, x: torch.Tensor, asked: Rows, case: Case) -> Any:
     """cos and sin [1, tokens, width] of the module, as the model calls it."""
     names = inspect.signature(type(rotary).forward).parameters
     if "position_ids" not in names:
         cos, sin = rotary(x, seq_len=case.context)
         width = cos.shape[-1]
-        return tuple(table.reshape(-1, width)[positions][None] for table in (cos, sin))
-    ids = positions[None]
+        return tuple(table.reshape(-1, width)[asked.indices][None] for table in (cos, sin))
+    ids = asked.positions[None]
     if "mrope_section" in case.rope:  # text: three equal rows
         ids = ids[None].expand(3, 1, -1)
     if "layer_type" in names:
@@ -106,14 +107,14 @@ def apply_of(modeling: ModuleType, config: Any, case: Case) -> Any:
 def gptj(modeling: ModuleType, case: Case) -> Rotate:
     """GPT-J rotates by a table of sin and cos, interleaved."""
 
-    def rotate(x: Floats, positions: Positions) -> Floats:
-        table = modeling.create_sinusoidal_positions(case.context, case.rotary_dim)[torch.from_numpy(positions)][None]
+    def rotate(x: Floats, asked: Rows) -> Floats:
+        table = modeling.create_sinusoidal_positions(case.context, case.rotary_dim)[asked.indices][None]
         sin, cos = torch.split(table, case.rotary_dim // 2, dim=-1)
         y = torch.from_numpy(np.array(x))[None]
         y[..., : case.rotary_dim] = modeling.apply_rotary_pos_emb(y[..., : case.rotary_dim].clone(), sin, cos)
         return y[0].numpy()
 
-    return rotate
+    return by_rows(case, rotate)
 
 
 def make(case: Case, dtype: torch.dtype = torch.float32) -> Rotate:
@@ -122,18 +123,18 @@ def make(case: Case, dtype: torch.dtype = torch.float32) -> Rotate:
     modeling = importlib.import_module(type(config).__module__.replace("configuration_", "modeling_"))
     if hasattr(modeling, "create_sinusoidal_positions"):
         return gptj(modeling, case)
-    rotary = rotary_of(modeling, local_config(config, case), case).to(dtype)
     apply = apply_of(modeling, config, case)
 
-    def rotate(x: Floats, positions: Positions) -> Floats:
+    def rotate(x: Floats, asked: Rows) -> Floats:
+        rotary = rotary_of(modeling, local_config(config, case), case).to(dtype)
         heads = torch.from_numpy(np.array(x)).transpose(0, 1)[None]
         with torch.no_grad():
-            cos, sin = tables(rotary, heads, torch.from_numpy(positions), case)
+            cos, sin = tables(rotary, heads, asked, case)
             width = case.rotary_dim if 2 * cos.shape[-1] == case.rotary_dim else cos.shape[-1]
             turned = apply(heads[..., :width].contiguous(), cos, sin)
         return np.asarray(torch.cat((turned, heads[..., width:]), -1)[0].transpose(0, 1).float())
 
-    return rotate
+    return by_rows(case, rotate)
 
 
 VARIANTS = {"": make, "after model.to(bfloat16)": lambda case: make(case, torch.bfloat16)}

@@ -24,14 +24,17 @@ def parameters(case: Case) -> dict[str, Any]:
     return case.rope | {"partial_rotary_factor": case.rotary_dim / case.head_dim} | own
 
 
-def make(case: Case, dtype: torch.dtype = torch.float32) -> Rotate:
+def module_of(case: Case, dtype: torch.dtype) -> Any:
     length = max(case.context, case.max_position_embeddings)
     _ROPE_DICT.clear()  # it keeps every table that was made
     config = VllmConfig(device_config=DeviceConfig(device="cpu"))
     config.model_config = SimpleNamespace(max_model_len=length)  # type: ignore[assignment]
     with set_current_vllm_config(config):
-        module: Any = get_rope(case.head_dim, length, case.layout == "half", parameters(case), dtype)
-    return rotation_of(module, case)
+        return get_rope(case.head_dim, length, case.layout == "half", parameters(case), dtype)
+
+
+def make(case: Case, dtype: torch.dtype = torch.float32) -> Rotate:
+    return rotation_of(lambda: module_of(case, dtype), case)
 
 
 VARIANTS = {"": make, "table in bfloat16": lambda case: make(case, torch.bfloat16)}

@@ -117,6 +117,7 @@ VARIANTS = {"slower": slower, "louder": louder, "backwards": backwards, "neighbo
     )
     slower, louder, backwards, neighbours = (row["cells"]["plain_half_base10000"] for row in rows)
     assert slower["7"]["frequency"] == pytest.approx(0.5) and slower["7"]["frequencies"][0] == pytest.approx(0.5)
+    assert all(slower[str(last)]["frequencies"] == "7" for last in cases.LAST_POSITIONS[1:])  # listed once
     assert louder["7"]["amplitude"] == pytest.approx(1.25) and louder["7"]["frequency"] < 1e-6
     assert backwards["layout"] == "half, inverse" and "failed" in backwards["7"]
     assert neighbours["layout"] == "interleaved" and neighbours["16777215"]["cos_sin"] < 1e-7

@@ -21,86 +21,167 @@ inline void prefetch_row(const Element* row, std::int64_t dim) {
     __builtin_prefetch(reinterpret_cast<const char*>(row) + byte);
 }
 
-// A vector that is used kUses times, read once.
-template <int kUses>
-inline Float load_once(const float* at) {
-  if constexpr (kUses == 1) return load<Float>(at);
-  return in_register(load<Float>(at));
+// How the products of kCount queries with keys are summed. A vector holds kPart features of kBeside
+// queries, side by side, and meets the same kPart features of a key, repeated: a sum is then spread over
+// kPart lanes only, and few shuffles join them. Keys of 16 bits are converted a whole vector at a time,
+// so that repeating their parts would cost more than it saves.
+template <class Type, int kCount>
+struct Sums {
+  static constexpr int kMostBeside = sizeof(typename Type::Element) == 4 ? kFloats / 4 : 1;
+  static constexpr int kBeside = kCount < kMostBeside ? kCount : kMostBeside;
+  static constexpr int kPart = kFloats / kBeside;
+  static constexpr int kQueries = kCount / kBeside;  // vectors
+  // Keys at once: as many as make kFloats sums, which are joined kPart at a time. More than eight are
+  // slower where fewer are enough: with sixteen, four queries took 1.3 times as long (AVX-512).
+  static constexpr int kMostKeys = kQueries < kFloats ? kFloats / kQueries : 1;
+  static constexpr int kKeys = kMostKeys > 8 && kPart <= 8 * kQueries ? 8 : kMostKeys;
+  static constexpr int kAll = kQueries * kKeys;
+};
+
+// kPart features of a row, as often as they fit a vector.
+template <class Type, int kPart>
+inline Float read_repeated(const typename Type::Element* at) {
+  if constexpr (kPart == kFloats) {
+    return Type::read(at);
+  } else {
+#if defined(__AVX512F__)
+    if constexpr (kPart == 8)
+      return reinterpret_cast<Float>(_mm512_maskz_broadcast_f32x8(kAllLanes, load<__m256>(at)));
+    return reinterpret_cast<Float>(_mm512_maskz_broadcast_f32x4(kAllLanes, load<__m128>(at)));
+#elif defined(__AVX2__)
+    return reinterpret_cast<Float>(_mm256_broadcast_ps(reinterpret_cast<const __m128*>(at)));
+#endif
+  }
 }
 
-// kCount queries against kKeys keys from `key` on.
-template <class Type, int kCount, int kKeys>
-inline void dot_products(const float* q, std::int64_t q_stride, const typename Type::Element* key,
-                         std::int64_t stride, std::int64_t dim, Float (&sums)[kCount * kKeys]) {
+// q as Sums reads it: [dim / kPart][kQueries][kBeside][kPart]. Features after the last are zeros in q.
+template <class S>
+void put_beside(const float* q, std::int64_t q_stride, std::int64_t dim, float* out) {
+  for (std::int64_t i = 0; i < dim; i += S::kPart) {
+    for (int r = 0; r < S::kQueries * S::kBeside; ++r, out += S::kPart)
+      __builtin_memcpy(out, q + r * q_stride + i, S::kPart * sizeof(float));
+  }
+}
+
+// The sums of all queries with S::kKeys keys, sum r * kKeys + j of the queries of vector r; row(j) is
+// key j. Fetches what is `ahead` elements after the keys.
+template <class Type, class S, class Row>
+PHASOR_IN_PLACE void dot_products(const float* beside, const Row& row, std::int64_t ahead,
+                                  std::int64_t dim, Float (&sums)[S::kAll]) {
+  using Element = typename Type::Element;
   PHASOR_UNROLL
-  for (int i = 0; i < kCount * kKeys; ++i) sums[i] = Float{};
-  const std::int64_t whole = dim / kFloats * kFloats;
-  for (std::int64_t i = 0; i < whole; i += kFloats) {
-    Float values[kKeys];
+  for (int i = 0; i < S::kAll; ++i) sums[i] = Float{};
+  const auto add = [&](auto part) __attribute__((always_inline)) {
+    Float queries[S::kQueries];
     PHASOR_UNROLL
-    for (int j = 0; j < kKeys; ++j) values[j] = in_register(Type::read(key + j * stride + i));
+    for (int r = 0; r < S::kQueries; ++r)
+      queries[r] = in_register(load<Float>(beside + r * kFloats));
+    beside += S::kQueries * kFloats;
     PHASOR_UNROLL
-    for (int r = 0; r < kCount; ++r) {
-      const Float query = load_once<kKeys>(q + r * q_stride + i);
+    for (int j = 0; j < S::kKeys; ++j) {
+      const Float value = in_register(part(j));
       PHASOR_UNROLL
-      for (int j = 0; j < kKeys; ++j)
-        sums[r * kKeys + j] = mul_add(query, values[j], sums[r * kKeys + j]);
+      for (int r = 0; r < S::kQueries; ++r)
+        sums[r * S::kKeys + j] = mul_add(queries[r], value, sums[r * S::kKeys + j]);
     }
-  }
-  if (whole == dim) return;
-  PHASOR_UNROLL
-  for (int j = 0; j < kKeys; ++j) {
-    const Float value = read_part<Type>(key + j * stride + whole, dim - whole);
+  };
+  const auto add_at = [&](std::int64_t i) __attribute__((always_inline)) {
+    add([&](int j)
+            __attribute__((always_inline)) { return read_repeated<Type, S::kPart>(row(j) + i); });
+  };
+  constexpr std::int64_t kLine = 64 / sizeof(Element);
+  std::int64_t i = 0;
+  for (; i + kLine <= dim; i += kLine) {
     PHASOR_UNROLL
-    for (int r = 0; r < kCount; ++r) {
-      Float& sum = sums[r * kKeys + j];
-      sum = mul_add(load<Float>(q + r * q_stride + whole), value, sum);
+    for (int j = 0; j < S::kKeys; ++j) __builtin_prefetch(row(j) + i + ahead);
+    PHASOR_UNROLL
+    for (std::int64_t part = 0; part < kLine; part += S::kPart) add_at(i + part);
+  }
+  for (; i + S::kPart <= dim; i += S::kPart) add_at(i);
+  if (i == dim) return;
+  Element padded[S::kKeys][S::kPart] = {};
+  for (int j = 0; j < S::kKeys; ++j) {
+    for (std::int64_t rest = i; rest < dim; ++rest) padded[j][rest - i] = row(j)[rest];
+  }
+  add([&](int j) { return read_repeated<Type, S::kPart>(padded[j]); });
+}
+
+// Joins the lanes of the sums and writes the first `count` keys' scores.
+template <class S>
+PHASOR_IN_PLACE void write_scores(Float (&sums)[S::kAll], int count, float* scores,
+                                  std::int64_t score_row) {
+  const auto plus = [](Float a, Float b) { return a + b; };
+  PHASOR_UNROLL
+  for (int first = 0; first < S::kAll; first += S::kPart) {
+    Float* const x = sums + first;
+    join_units<1, S::kPart / 2>(x, plus);
+    join_units<1, S::kPart / 4>(x, plus);
+    if constexpr (S::kPart >= 8) join_units<4, S::kPart / 8>(x, plus);
+    if constexpr (S::kPart >= 16) join_units<4, S::kPart / 16>(x, plus);
+    alignas(64) float lanes[kFloats];
+    store(lanes, x[0]);
+    // Four lanes are four sums of one of the queries beside each other.
+    constexpr int kRun = S::kKeys < 4 ? S::kKeys : 4;
+    PHASOR_UNROLL
+    for (int lane = 0; lane < kFloats; lane += kRun) {
+      const int sum = first + lane / (4 * S::kBeside) * 4 + lane % 4;
+      const int row = sum / S::kKeys * S::kBeside + lane / 4 % S::kBeside, key = sum % S::kKeys;
+      float* const to = scores + row * score_row + key;
+      if (count == S::kKeys) {
+        __builtin_memcpy(to, lanes + lane, kRun * sizeof(float));
+      } else {
+        for (int i = 0; i < kRun && key + i < count; ++i) to[i] = lanes[lane + i];
+      }
     }
   }
 }
 
-// As many keys at once as make a full vector of sums with the queries.
 template <class Type, int kCount>
 void score_some(const float* q, std::int64_t q_stride, const Rows& keys, std::int64_t count,
-                std::int64_t dim, float* scores, std::int64_t score_row) {
+                std::int64_t dim, float* beside, float* scores, std::int64_t score_row) {
   using Element = typename Type::Element;
-  const auto* const data = static_cast<const Element*>(keys.data);
+  using S = Sums<Type, kCount>;
+  put_beside<S>(q, q_stride, dim, beside);
+  const std::int64_t stride = keys.stride;
+  const auto* key = static_cast<const Element*>(keys.data);
   std::int64_t j = 0;
-  if constexpr (kCount <= kFloats) {
-    constexpr int kKeys = kFloats / kCount;
-    for (; j + kKeys <= count; j += kKeys) {
-      const Element* const key = data + j * keys.stride;
-      if (j + kRowsAhead + kKeys <= count) {
-        for (int ahead = 0; ahead < kKeys; ++ahead)
-          prefetch_row(key + (kRowsAhead + ahead) * keys.stride, dim);
-      }
-      Float sums[kFloats];
-      dot_products<Type, kCount, kKeys>(q, q_stride, key, keys.stride, dim, sums);
-      alignas(64) float lanes[kFloats];
-      store(lanes, sums_of_lanes(sums));
-      PHASOR_UNROLL
-      for (int r = 0; r < kCount; ++r)
-        __builtin_memcpy(scores + r * score_row + j, lanes + r * kKeys, kKeys * sizeof(float));
-    }
+  for (; j + S::kKeys <= count; j += S::kKeys, key += S::kKeys * stride) {
+    const bool has_next = j + kRowsAhead + S::kKeys <= count;
+    Float sums[S::kAll];
+    dot_products<Type, S>(
+        beside, [&](int i) __attribute__((always_inline)) { return key + i * stride; },
+        has_next ? kRowsAhead * stride : 0, dim, sums);
+    write_scores<S>(sums, S::kKeys, scores + j, score_row);
   }
-  for (; j < count; ++j) {
-    Float sums[kCount];
-    dot_products<Type, kCount, 1>(q, q_stride, data + j * keys.stride, keys.stride, dim, sums);
-    for (int r = 0; r < kCount; ++r) scores[r * score_row + j] = sum_of_lanes(sums[r]);
-  }
+  if (j == count) return;
+  // The last key stands in for those after it: every key has the same sums, wherever it is.
+  const auto left = static_cast<int>(count - j);
+  Float sums[S::kAll];
+  dot_products<Type, S>(
+      beside, [&](int i) { return key + (i < left ? i : left - 1) * stride; }, 0, dim, sums);
+  write_scores<S>(sums, left, scores + j, score_row);
 }
 
 // The cache lines to fetch for a row while another is weighted: `count` from `first` on of the row
-// `rows` after it.
+// `rows` after it. Each of `passes` over the columns fetches its share of the `lines` of a row: memory
+// is read all the time.
 struct Lines {
-  std::int64_t rows, first, count;
+  std::int64_t rows, lines, passes;
+  std::int64_t first = 0, count = 0;
+  std::int64_t owed = passes - 1;  // in lines / passes
+
+  void begin_pass() {
+    first += count;
+    owed += lines;
+    for (count = 0; owed >= passes; owed -= passes) ++count;
+  }
 };
 
 // The columns [column, column + kColumns vectors) of a tile of values. The first `fetched` rows have a
 // row to prefetch.
 template <class Type, int kCount, int kColumns>
 inline void weigh_columns(const float* p, std::int64_t p_row, const Rows& values,
-                          std::int64_t count, std::int64_t fetched, Lines ahead,
+                          std::int64_t count, std::int64_t fetched, const Lines& ahead,
                           std::int64_t column, float* out, std::int64_t out_stride) {
   using Element = typename Type::Element;
   const auto* const data = static_cast<const Element*>(values.data);
@@ -145,9 +226,9 @@ inline std::int64_t weigh_tile(const float* p, std::int64_t p_row, const Rows& t
                                std::int64_t column, std::int64_t dim, float* out,
                                std::int64_t out_stride) {
   for (; column + kColumns * kFloats <= dim; column += kColumns * kFloats) {
+    ahead.begin_pass();
     weigh_columns<Type, kCount, kColumns>(p, p_row, tile, count, fetched, ahead, column, out,
                                           out_stride);
-    ahead.first += ahead.count;
   }
   if constexpr (kColumns > 1) {
     return weigh_tile<Type, kCount, (kColumns + 1) / 2>(p, p_row, tile, count, fetched, ahead,
@@ -164,7 +245,7 @@ void weigh_some(const float* p, std::int64_t p_row, const Rows& values, std::int
   const std::int64_t passes = (dim + kColumns * kFloats - 1) / (kColumns * kFloats);
   const std::int64_t lines = (dim * static_cast<std::int64_t>(sizeof(Element)) + 63) / 64;
   // One pass fetches rows that it reads soon; of several, each fetches its part of the next tile.
-  const Lines ahead{passes == 1 ? kRowsAhead : kWeighedKeys, 0, (lines + passes - 1) / passes};
+  const Lines ahead{passes == 1 ? kRowsAhead : kWeighedKeys, lines, passes};
   for (std::int64_t first = 0; first < count; first += kWeighedKeys) {
     const std::int64_t left = count - first;
     const std::int64_t here = left < kWeighedKeys ? left : kWeighedKeys;
@@ -185,21 +266,26 @@ void weigh_some(const float* p, std::int64_t p_row, const Rows& values, std::int
 
 template <class Type>
 void score_rows_of(const float* q, std::int64_t q_stride, std::int64_t rows, const Rows& keys,
-                   std::int64_t count, std::int64_t dim, float* scores, std::int64_t score_row) {
-  if (rows == 1) return score_some<Type, 1>(q, q_stride, keys, count, dim, scores, score_row);
-  if (rows == 2) return score_some<Type, 2>(q, q_stride, keys, count, dim, scores, score_row);
-  if (rows <= 4) return score_some<Type, 4>(q, q_stride, keys, count, dim, scores, score_row);
-  score_some<Type, 8>(q, q_stride, keys, count, dim, scores, score_row);
+                   std::int64_t count, std::int64_t dim, float* beside, float* scores,
+                   std::int64_t score_row) {
+  const auto score = [&]<int kCount>() {
+    score_some<Type, kCount>(q, q_stride, keys, count, dim, beside, scores, score_row);
+  };
+  if (rows == 1) return score.template operator()<1>();
+  if (rows == 2) return score.template operator()<2>();
+  if (rows <= 4) return score.template operator()<4>();
+  score.template operator()<8>();
 }
 
 void score_rows(const float* q, std::int64_t q_stride, std::int64_t rows, const Rows& keys,
-                std::int64_t count, std::int64_t dim, float* scores, std::int64_t score_row) {
+                std::int64_t count, std::int64_t dim, float* beside, float* scores,
+                std::int64_t score_row) {
   if (keys.storage == Storage::f32)
-    score_rows_of<F32>(q, q_stride, rows, keys, count, dim, scores, score_row);
+    score_rows_of<F32>(q, q_stride, rows, keys, count, dim, beside, scores, score_row);
   if (keys.storage == Storage::f16)
-    score_rows_of<F16>(q, q_stride, rows, keys, count, dim, scores, score_row);
+    score_rows_of<F16>(q, q_stride, rows, keys, count, dim, beside, scores, score_row);
   if (keys.storage == Storage::bf16)
-    score_rows_of<Bf16>(q, q_stride, rows, keys, count, dim, scores, score_row);
+    score_rows_of<Bf16>(q, q_stride, rows, keys, count, dim, beside, scores, score_row);
 }
 
 template <class Type>
@@ -221,21 +307,32 @@ void weigh_rows(const float* p, std::int64_t p_row, std::int64_t rows, const Row
     weigh_rows_of<Bf16>(p, p_row, rows, values, count, dim, out, out_stride);
 }
 
+// The largest of scores[0 .. count); -infinity if there is none. Several maxima at a time: one alone
+// would wait for itself.
+inline float largest_of(const float* scores, std::int64_t count) {
+  constexpr int kChains = 4;
+  const Float lowest = splat(-__builtin_inff());
+  Float top[kChains] = {lowest, lowest, lowest, lowest};
+  std::int64_t j = 0;
+  for (; j + kChains * kFloats <= count; j += kChains * kFloats) {
+    PHASOR_UNROLL
+    for (int i = 0; i < kChains; ++i)
+      top[i] = larger(top[i], load<Float>(scores + j + i * kFloats));
+  }
+  for (; j + kFloats <= count; j += kFloats) top[0] = larger(top[0], load<Float>(scores + j));
+  float best = largest_of_lanes(larger(larger(top[0], top[1]), larger(top[2], top[3])));
+  for (; j < count; ++j) best = scores[j] > best ? scores[j] : best;
+  return best;
+}
+
 // Scores to weights in place, with the maximum and the sum of the weights. A row whose
 // keys are all hidden has the sum 0.
 void exp_row(float* scores, std::int64_t count, float* maximum, float* sum) {
-  float best = -__builtin_inff();
-  std::int64_t j = 0;
-  if (count >= kFloats) {
-    Float top = load<Float>(scores);
-    for (j = kFloats; j + kFloats <= count; j += kFloats)
-      top = larger(top, load<Float>(scores + j));
-    best = largest_of_lanes(top);
-  }
-  for (; j < count; ++j) best = scores[j] > best ? scores[j] : best;
+  const float best = largest_of(scores, count);
   const float base = best == -__builtin_inff() ? 0.0F : best;
   Float total{};
-  for (j = 0; j + kFloats <= count; j += kFloats) {
+  std::int64_t j = 0;
+  for (; j + kFloats <= count; j += kFloats) {
     const Float weight = exp2_of(load<Float>(scores + j) - splat(base));
     store(scores + j, weight);
     total += weight;

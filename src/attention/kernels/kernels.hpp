@@ -208,9 +208,11 @@ struct Kernels {
   void (*backward_head)(const Head& head, const BackwardHead& backward,
                         const BackwardScratch& scratch);
   // scores[r][j] = q[r] . k[j] for `rows` <= kFewRows queries that share their keys. There are
-  // kFewRows rows of q, zeros after the last feature up to a multiple of kWidest.
+  // kFewRows rows of q, zeros after the last feature up to a multiple of kWidest; `beside` has room for
+  // as many floats.
   void (*score_rows)(const float* q, std::int64_t q_stride, std::int64_t rows, const Rows& keys,
-                     std::int64_t count, std::int64_t dim, float* scores, std::int64_t score_row);
+                     std::int64_t count, std::int64_t dim, float* beside, float* scores,
+                     std::int64_t score_row);
   // out[r] += sum_j p[r][j] v[j]; there are kFewRows rows of p and out.
   void (*weigh_rows)(const float* p, std::int64_t p_row, std::int64_t rows, const Rows& values,
                      std::int64_t count, std::int64_t dim, float* out, std::int64_t out_stride);

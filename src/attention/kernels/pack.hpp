@@ -13,7 +13,16 @@ using phasor::attention::kernels::Storage;
 struct Bf16 {
   using Element = std::uint16_t;
   static Float read(const Element* at) {
-    return reinterpret_cast<Float>(__builtin_convertvector(load<Shorts>(at), Bits) << 16);
+    // GCC 12 would widen the halves of a vector one by one.
+#if defined(__AVX512F__)
+    const Bits wide =
+        reinterpret_cast<Bits>(_mm512_maskz_cvtepu16_epi32(kAllLanes, load<__m256i>(at)));
+#elif defined(__AVX2__)
+    const Bits wide = reinterpret_cast<Bits>(_mm256_cvtepu16_epi32(load<__m128i>(at)));
+#else
+    const Bits wide = __builtin_convertvector(load<Shorts>(at), Bits);
+#endif
+    return reinterpret_cast<Float>(wide << 16);
   }
   template <bool kStream>
   static void write(Element* at, Float value) {

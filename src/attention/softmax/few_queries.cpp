@@ -29,16 +29,20 @@ struct Row {
 // The parts of a thread's memory, in floats.
 struct Room {
   std::int64_t content, raw, out;
-  std::int64_t score_row, scores;
+  std::int64_t beside, score_row, scores;
 
   [[nodiscard]] std::int64_t cleared() const noexcept { return content + raw + out; }
-  [[nodiscard]] std::int64_t all() const noexcept { return cleared() + scores; }
+  [[nodiscard]] std::int64_t all() const noexcept { return cleared() + beside + scores; }
 };
 Room decode_room(const Call& call, std::int64_t keys) {
   const Strides strides = strides_of(call);
   const std::int64_t score_row = rounded_up(keys, kWidest) + kWidest;
-  return {(kFewRows + kPanelRows) * strides.content, kPanelRows * strides.relative,
-          kFewRows * strides.value, score_row, kFewRows * score_row};
+  return {(kFewRows + kPanelRows) * strides.content,
+          kPanelRows * strides.relative,
+          kFewRows * strides.value,
+          kFewRows * strides.content,
+          score_row,
+          kFewRows * score_row};
 }
 
 struct Decode {
@@ -51,12 +55,13 @@ struct Decode {
 };
 
 struct Memory {
-  float *content, *raw, *out, *scores;
+  float *content, *raw, *out, *beside, *scores;
   Memory(const Decode& decode, int part)
       : content(decode.memory + part * decode.room.all()),
         raw(content + decode.room.content),
         out(raw + decode.room.raw),
-        scores(out + decode.room.out) {
+        beside(out + decode.room.out),
+        scores(beside + decode.room.beside) {
     // Columns after the last feature are read but not written; another call may have written them.
     std::fill_n(content, decode.room.cleared(), 0.0F);
   }
@@ -168,7 +173,7 @@ void attend_rows(const Decode& decode, const Sequence& s, std::span<const Row> r
   float* const scores = memory.scores;
   call.kernels.score_rows(memory.content, strides.content, count,
                           rows_of(call.k, s.batch, key_head, s.first_key + all.first), keys,
-                          call.head_dim, scores, decode.room.score_row);
+                          call.head_dim, memory.beside, scores, decode.room.score_row);
   float maxima[kFewRows], sums[kFewRows];
   for (std::int64_t r = 0; r < count; ++r) {
     const Row& row = rows[static_cast<std::size_t>(r)];

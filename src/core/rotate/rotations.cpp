@@ -115,7 +115,8 @@ void check_rotations(std::int64_t head_dim, std::span<const Rotation> rotations)
                      shape_text(first.in), " and ", shape_text(in)));
     }
     check_extent("rotate", "the input", in);
-    check_extent("rotate", "the output", out);
+    const bool in_place = same_view(in, out);
+    if (!in_place) check_extent("rotate", "the output", out);
     if (is_empty(in)) continue;
     if (in.data == nullptr || out.data == nullptr) {
       refuse(ErrorCode::invalid_argument, "rotate: data is null for the shape " + shape_text(in));
@@ -126,7 +127,7 @@ void check_rotations(std::int64_t head_dim, std::span<const Rotation> rotations)
                      out.batch_stride, ", ", out.token_stride, ", ", out.head_stride,
                      ", 1] for shape ", shape_text(out)));
     }
-    if (!same_view(in, out) && overlap(in, out)) {
+    if (!in_place && overlap(in, out)) {
       refuse(ErrorCode::invalid_argument,
              "rotate: input and output overlap; they must be the same view or share no element");
     }

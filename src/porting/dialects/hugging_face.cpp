@@ -137,7 +137,7 @@ std::vector<DialectEntry> hugging_face_dialects() {
         &kHfTypes}},
       {"hf-4",
        "Hugging Face transformers",
-       "4 after 4.30, and readers that know rope_theta and rope_scaling only",
+       "4.57, and readers that know rope_theta and rope_scaling only",
        {&kHf4LegacyKeys, &kHfDynamicBySequence, &kHfLongRopeBySequence, &kHfExtrapolation,
         &kHfTypes}},
   };

@@ -178,6 +178,8 @@ TEST_F(RotateRefusals, PackedBoundariesThatDoNotCoverTheTokens) {
 
 TEST_F(RotateRefusals, ThreadsBelowZero) {
   refused(kInvalid, {"threads", "-1"}, positions_from(0), {.threads = -1});
+  view_ = heads_view(x_.data(), 1, 1, 2, kDim);  // a decode step has its own path
+  refused(kInvalid, {"threads", "-1"}, positions_from(0), {.threads = -1});
 }
 
 }  // namespace

@@ -188,6 +188,44 @@ TEST(Rotate, EveryWayThroughMemoryGivesTheSameBits) {
   }
 }
 
+// A decode step takes a shorter path than the tokens of a prompt.
+TEST(Rotate, OneTokenGetsTheBitsOfMany) {
+  constexpr std::int64_t kDim = 96;
+  for (const Window window : {Window{kDim, kDim, 0, 1}, Window{kDim, 40, 8, 1},
+                              Window{kDim, 36, 60, 1}, Window{kDim, 64, 0, 2}}) {
+    const Frequencies frequencies = make_frequencies({window.rotary_dim, 10000.0});
+    const CosSinTable table = CosSinTable::build(frequencies, {-2, 20});
+    for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+      for (const PairLayout layout :
+           {PairLayout::interleaved, PairLayout::half, PairLayout::interleaved_to_half}) {
+        const Rotary rotary{frequencies, layout, kDim, window.offset, window.blocks};
+        for (const Direction direction : {Direction::forward, Direction::transpose}) {
+          for (const CosSinTable* given : {static_cast<const CosSinTable*>(nullptr), &table}) {
+            const RotateOptions options{.direction = direction, .table = given};
+            Tensor q(dtype, {1, 9, 4, kDim}, Strides::dense, 4),
+                k(dtype, {1, 9, 3, kDim}, Strides::padded, 5);
+            Tensor q_by_token(q), k_by_token(k);
+            rotate_qk(rotary, positions_from(-2), q.view(), k.view(), options);
+            for (std::int64_t token = 0; token < 9; ++token) {
+              const auto one = [&](HeadsView view) {
+                view.data = static_cast<std::byte*>(view.data) +
+                            token * view.token_stride * static_cast<std::int64_t>(size_of(dtype));
+                view.tokens = 1;
+                return view;
+              };
+              rotate_qk(rotary, positions_from(token - 2), one(q_by_token.view()),
+                        one(k_by_token.view()), options);
+            }
+            SCOPED_TRACE(message(name_of(dtype), " ", name_of(layout), " ", window.rotary_dim));
+            EXPECT_EQ(q_by_token.bytes(), q.bytes());
+            EXPECT_EQ(k_by_token.bytes(), k.bytes());
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Rotate, ATableGivesTheSameBitsAsNoTable) {
   const CosSinTable table = CosSinTable::build(make_frequencies({64, 10000.0}), {-10, 200});
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {

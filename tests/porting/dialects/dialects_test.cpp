@@ -1,4 +1,5 @@
-// Every rule of the dialects, with the number of the public report it is known from.
+// The rules of the dialects, each with the number of the public report it is known from. Those of
+// vLLM and of mlx have files of their own.
 #include "phasor/porting/config_reports.hpp"
 
 #include <gtest/gtest.h>
@@ -16,24 +17,6 @@ namespace phasor::porting {
 namespace {
 
 using namespace testing;
-
-// A stored amplitude of 1 against 0.1 ln(64) + 1.
-TEST(Dialects, Vllm48351_AttentionFactorIgnored) {
-  const json config = with_scaling(llama(262144), {{"type", "yarn"},
-                                                   {"factor", 64.0},
-                                                   {"attention_factor", 1.0},
-                                                   {"original_max_position_embeddings", 4096}});
-  const DiffReport report = compare(config, {"hf", "vllm"});
-  const EngineComparison& part = only_part(report);
-  EXPECT_EQ(part.status, ComparisonStatus::differ);
-  EXPECT_FALSE(part.first_difference.has_value());
-  EXPECT_NEAR(part.amplitude_ratio, 1.4159, 5e-5);
-  EXPECT_EQ(cause_ids(part), std::set<std::string>{"vllm-yarn-amplitude"});
-  EXPECT_TRUE(names_source(part, "#48351"));
-  // Both sides of a score carry the amplitude.
-  EXPECT_NEAR(part.score_bound, 1.4158883 * 1.4158883 - 1.0, 1e-6);
-  EXPECT_TRUE(compare(config, {"hf", "vllm-main"}).agree);
-}
 
 // A stored amplitude that is the usual one changes nothing (OLMo 3).
 TEST(Dialects, TheUsualAmplitudeIsNoDifference) {
@@ -79,46 +62,6 @@ TEST(Dialects, SglangFixesTheBaseOfDynamicScaling) {
       true);
 }
 
-// vLLM 0.25 reads it, 0.33 does not.
-TEST(Dialects, ExtrapolationFactorIsReadByVllmAlone) {
-  const json config = with_scaling(llama(262144), {{"type", "yarn"},
-                                                   {"factor", 64.0},
-                                                   {"extrapolation_factor", 0.5},
-                                                   {"original_max_position_embeddings", 4096}});
-  for (const auto& [engine, id] : {std::pair("hf", "hf-yarn-extrapolation-factor"),
-                                   std::pair("vllm-main", "vllm-yarn-extrapolation-factor"),
-                                   std::pair("llama.cpp", "llamacpp-yarn-extrapolation-factor"),
-                                   std::pair("mlx-lm", "mlx-yarn-extrapolation-factor")}) {
-    const DiffReport report = compare(config, {"vllm", engine});
-    const EngineComparison& part = only_part(report);
-    EXPECT_EQ(part.status, ComparisonStatus::differ) << engine;
-    EXPECT_TRUE(cause_ids(part).contains(id)) << engine;
-  }
-}
-
-// Measured with mlx-lm 0.32: see docs/engines.md.
-TEST(Dialects, MlxIgnoresTruncateAndAmplitudes) {
-  const json yarn = {
-      {"type", "yarn"}, {"factor", 64.0}, {"original_max_position_embeddings", 4096}};
-  json truncated = yarn, amplitude = yarn;
-  truncated["truncate"] = false;
-  amplitude["attention_factor"] = 1.0;
-  const DiffReport rounded = compare(with_scaling(llama(262144), truncated), {"hf", "mlx-lm"});
-  EXPECT_EQ(cause_ids(only_part(rounded)), std::set<std::string>{"mlx-yarn-truncate"});
-  const DiffReport ignored = compare(with_scaling(llama(262144), amplitude), {"hf", "mlx-lm"});
-  EXPECT_EQ(cause_ids(only_part(ignored)), std::set<std::string>{"mlx-yarn-attention-factor"});
-  EXPECT_NEAR(ignored.groups[0].views[1].amplitude, 1.4158883, 1e-7);
-  json phi = phi3();
-  phi["rope_scaling"]["attention_factor"] = 1.5;
-  const DiffReport lengths = compare(phi, {"hf", "mlx-lm"}, 8192);
-  EXPECT_TRUE(cause_ids(only_part(lengths)).contains("mlx-longrope-amplitude"));
-  const json ntk = {{"type", "ntk"}, {"factor", 4.0}};
-  EXPECT_FALSE(compare(with_scaling(llama(262144), ntk), {"vllm", "mlx-lm"})
-                   .groups[0]
-                   .views[1]
-                   .refusal.empty());
-}
-
 // Measured with transformers 4.57: these classes have defaults of their own.
 TEST(Dialects, Transformers4UsesTheDefaultsOfTheModelClass) {
   json falcon = {{"model_type", "falcon_h1"},
@@ -141,47 +84,6 @@ TEST(Dialects, Transformers4UsesTheDefaultsOfTheModelClass) {
                           {"truncate", false},
                           {"original_max_position_embeddings", 4096}}}};
   EXPECT_TRUE(compare(gpt_oss, {"hf-4", "hf"}).agree);
-}
-
-TEST(Dialects, Vllm48621_MscalePairIgnored) {
-  const json config = with_scaling(llama(262144), {{"type", "yarn"},
-                                                   {"factor", 16.0},
-                                                   {"mscale", 1.0},
-                                                   {"mscale_all_dim", 1.0},
-                                                   {"original_max_position_embeddings", 16384}});
-  const DiffReport report = compare(config, {"hf", "vllm", "vllm-main"});
-  EXPECT_NEAR(report.groups[0].views[0].amplitude, 1.0, 1e-15);
-  EXPECT_NEAR(report.groups[0].views[1].amplitude, 1.2772588722239782, 1e-12);
-  EXPECT_NEAR(report.groups[0].views[2].amplitude, 1.0, 1e-15);
-  EXPECT_TRUE(names_source(report.groups[0].comparisons[0], "#48621"));
-}
-
-// A trainer that used attention_factor and a server that ignored it: 1.4159 apart.
-TEST(Dialects, Vllm48621_TrainerAndServerDisagreeBy14159) {
-  json config = llama(262144);
-  config.erase("rope_theta");
-  config["rope_parameters"] = {{"rope_type", "yarn"},
-                               {"rope_theta", 5e5},
-                               {"factor", 64.0},
-                               {"attention_factor", 1.0},
-                               {"original_max_position_embeddings", 4096}};
-  const DiffReport report = compare(config, {"hf", "vllm", "llama.cpp"});
-  EXPECT_FALSE(report.agree);
-  EXPECT_NEAR(report.groups[0].views[1].amplitude / report.groups[0].views[0].amplitude, 1.4159,
-              5e-5);
-  EXPECT_NEAR(report.groups[0].views[2].amplitude / report.groups[0].views[0].amplitude, 1.4159,
-              5e-5);
-  EXPECT_EQ(cause_ids(report.groups[0].comparisons[1]),
-            std::set<std::string>{"llamacpp-yarn-attention-factor"});
-}
-
-TEST(Dialects, VllmMropeYarnMovesTheRangeBy22) {
-  const DiffReport report = compare(qwen_vl_yarn(), {"hf", "vllm"});
-  const EngineComparison& part = only_part(report);
-  ASSERT_TRUE(part.largest_ratio.has_value());
-  EXPECT_NEAR(part.largest_ratio->ratio, 2.2, 0.05);
-  EXPECT_EQ(cause_ids(part), std::set<std::string>{"vllm-mrope-yarn-range"});
-  EXPECT_LT(part.first_difference->pair, part.largest_ratio->pair);
 }
 
 // Qwen3-VL's sections 24, 20, 20: transformers gives the pairs that are left to the first row.
@@ -296,38 +198,6 @@ TEST(Dialects, HfReadsNestedTruncateFromTheOuterDictionary) {
   EXPECT_TRUE(diff(readable(config), options).value_or_throw().agree);
 }
 
-json dynamic_config() { return with_scaling(llama(4096), {{"type", "dynamic"}, {"factor", 2.0}}); }
-
-// Whatever the length of the sequence, the base is that of (factor max) positions.
-TEST(Dialects, Vllm41236_DynamicNtkIsConstant) {
-  const double growth = 2.0 * 2.0 - 1.0;
-  const double base = 10000.0 * std::pow(growth, 128.0 / 126.0);
-  for (const std::int64_t context : {64, 4096, 8192}) {
-    const DiffReport report = compare(dynamic_config(), {"hf", "vllm"}, context);
-    EXPECT_NEAR(report.groups[0].views[1].frequencies[1] / std::pow(base, -2.0 / 128.0), 1.0,
-                1e-13);
-  }
-  // At factor * max both come to the same base.
-  EXPECT_TRUE(compare(dynamic_config(), {"hf", "vllm"}, 8192).agree);
-}
-
-// Texts within the original length are rotated with another base than in transformers.
-TEST(Dialects, Vllm3488_DynamicNtkDegradesTextsWithinTheOriginalLength) {
-  const DiffReport report = compare(dynamic_config(), {"hf", "vllm"}, 2048);
-  const EngineComparison& part = only_part(report);
-  EXPECT_EQ(part.first_difference->pair, 1);
-  EXPECT_EQ(cause_ids(part), std::set<std::string>{"vllm-dynamic-at-load"});
-  EXPECT_TRUE(names_source(part, "#3488"));
-}
-
-TEST(Dialects, Vllm52665_ServedBelowTheTrainedLengthHasNoBase) {
-  const DiffReport report = compare(dynamic_config(), {"hf", "vllm"}, 1024, 1024);
-  const EngineComparison& part = only_part(report);
-  EXPECT_EQ(part.status, ComparisonStatus::unreadable);
-  EXPECT_NE(report.groups[0].views[1].refusal.find("#52665"), std::string::npos);
-  EXPECT_FALSE(report.agree);
-}
-
 // A key that was stored while the text was short keeps the base of that time.
 TEST(Dialects, Transformers25104_DynamicNtkMakesCachedKeysStale) {
   const DiffReport report = compare(dynamic_config(), {"hf", "llama.cpp"}, 8192);
@@ -360,19 +230,6 @@ TEST(Dialects, HunyuanAlphaIsTheSameEverywhere) {
   EXPECT_TRUE(compare(config, {"hf", "vllm", "llama.cpp"}).agree);
 }
 
-TEST(Dialects, NtkIsReadByVllmAlone) {
-  for (const json& scaling : {json{{"type", "ntk"}, {"factor", 4.0}},
-                              json{{"type", "ntk"}, {"factor", 4.0}, {"mixed_b", 0.625}}}) {
-    const DiffReport report =
-        compare(with_scaling(llama(4096), scaling), {"hf", "vllm", "llama.cpp"});
-    EXPECT_FALSE(report.groups[0].views[0].refusal.empty());
-    EXPECT_TRUE(report.groups[0].views[1].refusal.empty());
-    EXPECT_EQ(report.groups[0].comparisons[0].status, ComparisonStatus::unreadable);
-    EXPECT_EQ(cause_ids(report.groups[0].comparisons[2]),
-              std::set<std::string>{"llamacpp-base-only"});
-  }
-}
-
 TEST(Dialects, LlamaCpp24823_ShortTextsGetTheLongList) {
   const DiffReport report = compare(phi3(), {"hf", "llama.cpp"}, 1000);
   const EngineComparison& part = only_part(report);
@@ -388,12 +245,6 @@ TEST(Dialects, LlamaCpp24875_BeyondTheOriginalLengthBothTakeTheLongList) {
   EXPECT_TRUE(compare(phi3(), {"hf", "llama.cpp"}, 8192).agree);
 }
 
-TEST(Dialects, VllmChoosesTheListByTheServedLength) {
-  const DiffReport report = compare(phi3(), {"hf", "vllm"}, 1000);
-  EXPECT_EQ(cause_ids(only_part(report)), std::set<std::string>{"vllm-longrope-by-max-length"});
-  EXPECT_TRUE(compare(phi3(), {"hf", "vllm"}, 1000, 2048).agree);
-}
-
 TEST(Dialects, Transformers33129_TheSwitchOfFactorsMakesCachedKeysStale) {
   const DiffReport report = compare(phi3(), {"hf", "mlx-lm"}, 8192);
   const EngineView& hf = report.groups[0].views[0];
@@ -401,11 +252,6 @@ TEST(Dialects, Transformers33129_TheSwitchOfFactorsMakesCachedKeysStale) {
   EXPECT_GE(hf.stale_key_angle, 4095.0 * std::pow(1e4, -2.0 / 96.0) * (1.0 - 1.0 / 1.5) - 1e-6);
   EXPECT_TRUE(ids_in_force(hf).contains("hf-longrope-by-sequence"));
   EXPECT_TRUE(report.agree);
-}
-
-TEST(Dialects, MlxAlwaysTakesTheLongList) {
-  const DiffReport report = compare(phi3(), {"hf", "mlx-lm"}, 1000);
-  EXPECT_EQ(cause_ids(only_part(report)), std::set<std::string>{"mlx-longrope-always-long"});
 }
 
 TEST(Dialects, LongRopeAmplitudeThatTheConfigStatesIsReadByHfAlone) {
@@ -480,23 +326,6 @@ TEST(Dialects, Hf4LosesTheShareOfTheHeadThatRotates) {
   EXPECT_EQ(part.status, ComparisonStatus::differ);
   EXPECT_NE(part.causes.at(0).rule.effect.find("rotary_dim 64 is read as 128"), std::string::npos);
 }
-
-TEST(Dialects, MlxVlm1709_GemmaGlobalScalingDropped) {
-  const DiffReport report = compare(gemma3(), {"hf", "mlx-vlm"});
-  ASSERT_EQ(report.groups.size(), 2u);
-  for (const GroupDiff& group : report.groups) {
-    const EngineComparison& part = group.comparisons.at(0);
-    if (group.layer_type == "full_attention") {
-      EXPECT_NEAR(part.first_difference->ratio, 8.0, 1e-12);
-      EXPECT_EQ(part.first_difference->pair, 0);
-      EXPECT_TRUE(names_source(part, "mlx-vlm #1709"));
-    } else {
-      EXPECT_EQ(part.status, ComparisonStatus::agree);
-    }
-  }
-}
-
-// ---- candle
 
 // candle #3520: in bfloat16 integer positions above 256 are not exact, and 15962 becomes 15936.
 TEST(Dialects, Candle3520_TableInTheTypeOfTheWeights) {

@@ -23,6 +23,11 @@ inline json with_scaling(json config, const json& scaling) {
   return config;
 }
 
+// Dynamic NTK: the base follows the length beyond 4096.
+inline json dynamic_config() {
+  return with_scaling(llama(4096), {{"type", "dynamic"}, {"factor", 2.0}});
+}
+
 inline json qwen_vl_yarn() {
   return {{"model_type", "qwen2_5_vl_text"},
           {"hidden_size", 3584},

@@ -6,7 +6,7 @@ device in float64, and their product is the row of m:
     R_m = R_(4096 h) R_l      e^(i m theta) = e^(i 4096 h theta) e^(i l theta)
 
 so no call waits for the device, no table depends on the length of a sequence, and nothing on the device computes a cos.
-A position outside +-kMaxPosition (2^24) gives NaN there: refusing it would need its value.
+A position outside +-kMaxPosition (2^24; above it from 2^24 + 4096 on) gives NaN there: refusing it would need its value.
 """
 
 from __future__ import annotations

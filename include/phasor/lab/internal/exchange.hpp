@@ -22,8 +22,8 @@ inline constexpr double kRanksLossError =
     8.0;  // of a loss with the same parameters, relative to it
 inline constexpr double kRanksGradientError = 16.0;  // of its gradients, relative to their norm
 // Of the curves of losses, norms and validation losses, relative to them, for each step so far: an error of
-// the gradients moves the parameters of all later steps.
-inline constexpr double kRanksCurveError = 16.0;
+// the gradients moves the parameters of all later steps. Norms of gradients move most.
+inline constexpr double kRanksCurveError = 32.0;
 
 // An error that every rank throws at the same place, with the same code: they can go on together. Any other
 // error is of one rank, and ends the others' waits.

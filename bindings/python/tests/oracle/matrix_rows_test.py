@@ -1,0 +1,59 @@
+"""bench/matrix/rows.py: the rows of a table alone are those of the whole table."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "bench/matrix"))
+import case  # noqa: E402
+import rows  # noqa: E402
+
+POSITIONS = np.array([1, 99_000, 131_071])
+
+
+def table(length: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """As engines make it."""
+    frequencies = 1.0 / 500000 ** (torch.arange(0, 128, 2, dtype=torch.float) / 128)
+    angles = torch.outer(torch.arange(length, dtype=torch.float32), frequencies)
+    return torch.cat((angles.cos(), angles.sin()), dim=-1).to(dtype)
+
+
+def asked(rope_type: str = "default") -> case.Case:
+    return case.Case("plain", 128, 128, "half", {"rope_type": rope_type}, {})
+
+
+def test_rows_alone_have_the_bits_of_the_table() -> None:
+    some = rows.Rows(POSITIONS)
+    with some.only():
+        short = table(131_072)
+    assert some.alone and len(short) == len(POSITIONS)
+    assert torch.equal(short[some.indices], table(131_072)[POSITIONS])
+
+
+def test_a_table_that_ends_before_the_positions_is_whole() -> None:
+    some = rows.Rows(POSITIONS)
+    with some.only():
+        assert len(table(4096)) == 4096
+    assert not some.alone and some.indices.tolist() == POSITIONS.tolist()
+
+
+def test_rows_are_taken_only_where_the_table_does_not_fit() -> None:
+    calls = []
+
+    def rotate(x: Any, some: rows.Rows) -> Any:
+        made = table(131_072)
+        calls.append(len(made))
+        if len(made) > 3:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return made[some.indices].numpy()
+
+    turned: Any = rows.by_rows(asked(), rotate)
+    assert turned(None, POSITIONS).shape == (3, 128) and turned.rows_only and calls == [131_072, 3]
+    with pytest.raises(RuntimeError, match="allocate"):
+        rows.by_rows(asked("longrope"), rotate)(None, POSITIONS)
