@@ -58,9 +58,9 @@ inline bool all_right(const Near& near, const Panel& panel) {
 }
 
 // What the product of a panel's last tile left right of its strip: the columns of the table before
-// `to`, for the keys from `key` on.
+// `to`, for the keys from `key` on, if they go on counting: the first is then `distance` away.
 struct Carried {
-  std::int64_t key, to;
+  std::int64_t key, distance, to;
 };
 
 // Sets terms[r][t] = row r . A[c] for the columns [begin, end), or adds it (Start::sum): the table's
@@ -74,7 +74,8 @@ inline void relative_terms(const Relative& relative, const RelativeRows& queries
   std::int64_t from = most(0, panel.begin - (kRows - 1) - near.begin) / kFloats * kFloats;
   const std::int64_t to = least(relative.count, panel.end - near.begin);
   if (carried != nullptr) {
-    if (carried->key == panel.key && carried->to > from && panel.begin == 0) {
+    if (carried->key == panel.key && carried->distance == panel.spacing.distance &&
+        carried->to > from && panel.begin == 0) {
       for (int r = 0; r < kRows; ++r) {
         float* const row = terms + r * kStripRow;
         for (std::int64_t t = 0; t < kStripPad; t += kFloats)
@@ -82,7 +83,7 @@ inline void relative_terms(const Relative& relative, const RelativeRows& queries
       }
       from = carried->to;
     }
-    *carried = {panel.key + kTileKeys,
+    *carried = {panel.key + kTileKeys, panel.spacing.distance - kTileKeys,
                 panel.end == kTileKeys ? most(from, rounded_up(to, kFloats)) : 0};
   }
   if (from < to) {

@@ -310,7 +310,7 @@ void attend_block_of(const Head& head, const Block& block, const Taps& taps,
   TilePanels tile;
   for (float& shift : tile.shift) shift = 0.0F;
   Carried carried[kPanels];
-  for (Carried& none : carried) none = {-1, 0};
+  for (Carried& none : carried) none = {-1, 0, 0};
   for (std::int64_t key = first / kTileKeys * kTileKeys; key <= last; key += kTileKeys) {
     if (head.is_cancelled()) return;
     const Spacing spacing = spacing_of(head, block.first, block.count, key);
