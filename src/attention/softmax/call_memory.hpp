@@ -104,7 +104,7 @@ struct Unit {
   Slice d_content, d_position, d_segments, d_keys, d_raw_keys, d_values;
   Slice d_bias, d_query_rows, d_key_rows, d_value_rows;
   Slice query_far, value_far, query_outside, key_outside, value_outside;
-  Slice strip, terms, weights, d_scores, key_terms, key_sums;
+  Slice strip, weights, d_scores, key_terms, key_sums;
   float* bias_gradient = nullptr;  // d_bias[c]
   Slice memory;                    // all of the above
   bool is_clear = false;           // whether the memory was set to zero before its first use

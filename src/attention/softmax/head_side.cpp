@@ -260,6 +260,21 @@ kernels::Head head_of(const Call& call, const KeySide& keys, const QuerySide& si
   return head;
 }
 
+kernels::Head keys_of(kernels::Head head, std::int64_t first, std::int64_t count) {
+  head.keys = count;
+  head.offset -= first;
+  if (head.key_segments != nullptr) head.key_segments += first;
+  if (head.key_padding != nullptr) head.key_padding += first;
+  if (head.mask.kind != kernels::HeadMask::Kind::none) {
+    const std::int64_t size = head.mask.kind == kernels::HeadMask::Kind::additive
+                                  ? static_cast<std::int64_t>(sizeof(float))
+                                  : 1;
+    head.mask.data = static_cast<const char*>(head.mask.data) + first * head.mask.key_stride * size;
+    head.mask.keys -= first;
+  }
+  return head;
+}
+
 void fill_queries(const Call& call, const Sequence& sequence, const QuerySide& side,
                   std::int64_t first, std::int64_t count, const QueryRows& rows) {
   const Strides strides = strides_of(call);

@@ -34,6 +34,8 @@ void fill_far_keys(const Call& call, const KeySide& keys, QuerySide& side);
 
 // Both sides as the kernels take them.
 [[nodiscard]] kernels::Head head_of(const Call& call, const KeySide& keys, const QuerySide& side);
+// `count` keys from `first` on as a head of their own: its key 0 is `first`. Without places and key_rows.
+[[nodiscard]] kernels::Head keys_of(kernels::Head head, std::int64_t first, std::int64_t count);
 
 // The rows of queries [first, first + count) of a sequence, rounded up to whole panels.
 struct QueryRows {

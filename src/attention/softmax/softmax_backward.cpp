@@ -56,7 +56,6 @@ void cut_unit(const Call& call, SliceCutter& cutter, Unit& unit) {
   unit.d_keys = cutter.take(summed * strides.content);
   unit.d_values = cutter.take(summed * strides.value);
   unit.strip = cutter.take(kPanelRows * kStripRow + kStripPad);
-  unit.terms = cutter.take(kPanelRows * kStripRow + kStripPad);
   unit.weights = cutter.take((kBlockRows + 2 * kGuardRows) * kStripRow);
   unit.d_scores = cutter.take((kBlockRows + 2 * kGuardRows) * kStripRow);
   if (call.terms.query_rows) {
@@ -258,22 +257,6 @@ void fill_tiles(const Call& call, Unit& unit, std::int64_t begin, std::int64_t e
   }
 }
 
-// `count` keys from `first` on as a head of their own: its key 0 is `first`.
-kernels::Head keys_of(kernels::Head head, std::int64_t first, std::int64_t count) {
-  head.keys = count;
-  head.offset -= first;
-  if (head.key_segments != nullptr) head.key_segments += first;
-  if (head.key_padding != nullptr) head.key_padding += first;
-  if (head.mask.kind != kernels::HeadMask::Kind::none) {
-    const std::int64_t size = head.mask.kind == kernels::HeadMask::Kind::additive
-                                  ? static_cast<std::int64_t>(sizeof(float))
-                                  : 1;
-    head.mask.data = static_cast<const char*>(head.mask.data) + first * head.mask.key_stride * size;
-    head.mask.keys -= first;
-  }
-  return head;
-}
-
 // The kernels over all queries, one tile of keys after the other, each filled before.
 void run_tiles(Backward& backward, Unit& unit, const kernels::Head& head,
                kernels::BackwardHead rows, const kernels::BackwardScratch& scratch) {
@@ -339,7 +322,6 @@ void run_head(Backward& backward, Unit& unit) {
                                    .value_outside = unit.value_outside.data()};
   kernels::BackwardScratch scratch{};
   scratch.block.strip = unit.strip.data();
-  scratch.block.terms = unit.terms.data();
   scratch.block.key_terms = unit.key_terms.data();
   scratch.block.key_sums = unit.key_sums.data();
   scratch.weights = unit.weights.data();
