@@ -93,6 +93,10 @@ class AttentionBench {
       for (const Kind kind : kKinds) {
         if (full || kind == Kind::none) backward(kind);
       }
+      if (full) {
+        backward_against_peak({});
+        backward_against_peak({.tokens = 4096});
+      }
       threads();
       for (const core::DType dtype : {core::DType::f16, core::DType::bf16}) against_f32(dtype);
       for (const Causality causality : {Causality::bottom_right, Causality::none}) {
@@ -182,6 +186,19 @@ class AttentionBench {
         name, "its own forward", kBackward,
         agrees_with_reference(kind, shape, isa_, 1, Check::both),
         [&] { problem.backward(isa_, 1); }, [&] { problem.forward(isa_, 1); });
+  }
+
+  // Five products of every query with every key that it sees.
+  void backward_against_peak(const Shape& shape) {
+    const std::string name = message("attend_backward/none/f32/", shape_name(shape), "/peak");
+    if (!wanted(name)) return;
+    Problem problem(Kind::none, shape);
+    problem.prepare_backward(isa_);
+    const std::int64_t multiply_adds = pairs_of(shape) * 5 * shape.dim;
+    report(
+        name, "fused multiply-adds in registers", kAgainstPeak,
+        agrees_with_reference(Kind::none, shape, isa_, 1, Check::both),
+        [&] { problem.backward(isa_, 1); }, [&] { multiply_add(isa_, multiply_adds); });
   }
 
   // The same numbers stored in two bytes each: arithmetic is float32 in both.

@@ -560,5 +560,21 @@ class Model:
 
 # Machine ---------------------------------------------------------------------------------------------------------
 
+class _BuildInfo(TypedDict):
+    version: str
+    compiler: str
+    limited_api: bool
+    command: bool
+    mpi: bool
+    onednn: bool
+    sentencepiece: bool
+    zlib: bool
+
+def build_info() -> _BuildInfo:
+    """What this build was made with: the version, the compiler, whether one module serves several versions of Python
+    (`limited_api`), and which optional parts it has: the `command` phasor, `mpi` (phasor.parallel), and the
+    libraries `onednn` (without it prompts of many tokens are slower), `sentencepiece` (without it such tokenizers
+    are unsupported) and `zlib` (without it compressed members of .npz and .pt files are unsupported)."""
+
 def instruction_sets() -> list[str]:
     """The instruction sets of this build that this CPU supports, lowest first."""

@@ -50,7 +50,7 @@ NB_MODULE(_core, module) {
   module.doc() = "The compiled part of Phasor.";
   // Objects that live until the interpreter exits are not leaks.
   nb::set_leak_warnings(false);
-  module.attr("__version__") = PHASOR_VERSION;
+  add_build_info(module);
   add_error(module);
   watch_main_thread();
   add_spec(module);

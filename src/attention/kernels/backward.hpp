@@ -24,31 +24,41 @@ struct Tile {
   Spacing spacing;
 };
 
-// dP of a panel, written to the strip that will hold dS, and delta less what is still to be added to
-// each row.
-inline void weight_gradients(const Head& head, const BackwardHead& backward,
-                             const BackwardScratch& scratch, const Tile& tile, const Panel& panel,
-                             float* strip, float* delta) {
-  const std::int64_t query = tile.query + panel.row;
-  const float* const d_out = backward.d_out + query * head.value_stride;
-  const float* add = nullptr;
-  std::int64_t add_row = 0;
-  for (std::int64_t r = 0; r < kRows; ++r) delta[r] = backward.delta[query + r];
-  if (head.value_rows.count != 0) {
-    const float* const far = backward.value_far + query * 2;
-    const Near near = near_columns(head.value_rows, panel);
-    const bool left = all_left(near, panel);
-    if (panel.spacing.even && (left || all_right(near, panel))) {
-      for (std::int64_t r = 0; r < kRows; ++r) delta[r] -= far[r * 2 + (left ? 0 : 1)];
-    } else {
-      float* const terms = scratch.block.terms + kStripPad;
-      any_relative_terms(head, head.value_rows, {d_out, head.value_stride, head.value_dim, far},
-                         query, panel, terms);
-      add = terms + panel.begin;
-      add_row = kStripRow;
-    }
+// Terms of a relative table may have been written outside their rows' columns, where products along
+// the diagonals read zeros.
+inline void clear_margins(float* strip) {
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    clear(strip + r * kStripRow, -kStripPad, 0);
+    clear(strip + r * kStripRow, kTileKeys, kTileKeys + kStripPad);
   }
-  const Product p{d_out,
+}
+
+// What the table of the values adds to the products d_out . v of a panel.
+inline Addend value_addend(const Head& head, const BackwardHead& backward, const Tile& tile,
+                           const Panel& panel, float* strip) {
+  Addend addend{nullptr, 0, {}};
+  if (head.value_rows.count == 0) return addend;
+  const std::int64_t query = tile.query + panel.row;
+  const float* const far = backward.value_far + query * 2;
+  const Near near = near_columns(head.value_rows, panel);
+  const bool left = all_left(near, panel);
+  if (panel.spacing.even && (left || all_right(near, panel))) {
+    for (std::int64_t r = 0; r < kRows; ++r) addend.shift[r] = far[r * 2 + (left ? 0 : 1)];
+    return addend;
+  }
+  const float* const d_out = backward.d_out + query * head.value_stride;
+  any_relative_terms(head, head.value_rows, {d_out, head.value_stride, head.value_dim, far}, query,
+                     panel, strip);
+  clear_margins(strip);
+  addend.add = strip;
+  addend.row = kStripRow;
+  return addend;
+}
+
+// dP of a panel, written to the strip that will hold dS.
+inline void weight_gradients(const Head& head, const BackwardHead& backward, const Tile& tile,
+                             const Panel& panel, const Addend& addend, float* strip) {
+  const Product p{backward.d_out + (tile.query + panel.row) * head.value_stride,
                   head.value_stride,
                   1,
                   backward.value_columns + (panel.key + panel.begin) * head.value_dim,
@@ -57,28 +67,29 @@ inline void weight_gradients(const Head& head, const BackwardHead& backward,
                   strip + panel.begin,
                   kStripRow,
                   head.value_dim};
-  wide_product<Start::zero, Walk::packed>(p, (panel.end - panel.begin + kFloats - 1) / kFloats,
-                                          nullptr, add, add_row);
+  wide_product<Start::zero, Walk::packed>(
+      p, (panel.end - panel.begin + kFloats - 1) / kFloats, nullptr,
+      addend.add == nullptr ? nullptr : addend.add + panel.begin, addend.row);
 }
 
-// P = 2^(s - log_sum) and dS = P (dP - delta), times the slope of the soft cap.
+// P = 2^(s - log_sum) and dS = P (dP - delta), times the slope of the soft cap. shift[] and
+// value_shift[] are still to be added to each row of s and of dP.
+template <bool kPlain>
 inline void score_gradients(const Head& head, const BackwardHead& backward, const Tile& tile,
-                            const Panel& panel, const float* shift, const float* deltas,
+                            const Panel& panel, const float* shift, const float* value_shift,
                             const float* slopes) {
   const std::int64_t end = panel.begin + rounded_up(panel.end - panel.begin, kFloats);
   constexpr int kAtOnce = 3;  // rows
+  PHASOR_UNROLL
   for (int first = 0; first < kRows; first += kAtOnce) {
     float* const weights = tile.weights + (panel.row + first) * kStripRow;
     float* const d_scores = tile.d_scores + (panel.row + first) * kStripRow;
     Float base[kAtOnce], delta[kAtOnce];
+    PHASOR_UNROLL
     for (int r = 0; r < kAtOnce; ++r) {
-      clear(weights + r * kStripRow, 0, panel.begin);
-      clear(d_scores + r * kStripRow, 0, panel.begin);
-      clear(weights + r * kStripRow, end, kTileKeys);
-      clear(d_scores + r * kStripRow, end, kTileKeys);
       const std::int64_t query = tile.query + panel.row + first + r;
       base[r] = splat(backward.log_sum[query] - shift[first + r]);
-      delta[r] = splat(deltas[first + r]);
+      delta[r] = splat(backward.delta[query] - value_shift[first + r]);
     }
     for (std::int64_t t = panel.begin; t < end; t += kFloats) {
       Float weight[kAtOnce];
@@ -90,7 +101,9 @@ inline void score_gradients(const Head& head, const BackwardHead& backward, cons
       for (int r = 0; r < kAtOnce; ++r) {
         float* const to = d_scores + r * kStripRow + t;
         Float gradient = weight[r] * (load<Float>(to) - delta[r]);
-        if (head.soft_cap != 0.0F) gradient *= load<Float>(slopes + (first + r) * kStripRow + t);
+        if constexpr (!kPlain) {
+          if (head.soft_cap != 0.0F) gradient *= load<Float>(slopes + (first + r) * kStripRow + t);
+        }
         // A hidden key has no weight; its gradient is zero, whatever its value is.
         store(to, weight[r] == Float{} ? Float{} : gradient);
         store(weights + r * kStripRow + t, weight[r]);
@@ -105,35 +118,19 @@ inline void score_gradients(const Head& head, const BackwardHead& backward, cons
 
 inline std::int64_t vectors_of(std::int64_t dim) { return (dim + kFloats - 1) / kFloats; }
 
-// dV += P^T d_out and dK += dS^T q.
-inline void key_gradients(const Head& head, const BackwardHead& backward, const Tile& tile) {
+// d rows of keys += W^T A, W being P or dS and A the block's rows of d_out or of q: dV and dK. One
+// after the other, so that A stays in the first cache.
+inline void add_key_rows(const Head& head, const Tile& tile, const float* weights,
+                         const float* rows, std::int64_t stride, std::int64_t dim, float* to) {
   for (std::int64_t j = 0; j < tile.keys; j += kRows) {
     // Queries before the key do not see it.
     const std::int64_t first =
         head.causal != 0 ? most(tile.first, tile.key + j - tile.position) : tile.first;
     if (first >= tile.last) break;
-    const std::int64_t query = tile.query + first;
-    const std::int64_t at = first * kStripRow + j;
-    const Product values{tile.weights + at,
-                         1,
-                         kStripRow,
-                         backward.d_out + query * head.value_stride,
-                         head.value_stride,
-                         kFloats,
-                         backward.d_values + (tile.key + j) * head.value_stride,
-                         head.value_stride,
-                         tile.last - first};
-    wide_product<Start::sum, Walk::fixed>(values, vectors_of(head.value_dim));
-    const Product keys{tile.d_scores + at,
-                       1,
-                       kStripRow,
-                       backward.content + query * head.content_stride,
-                       head.content_stride,
-                       kFloats,
-                       backward.d_keys + (tile.key + j) * head.content_stride,
-                       head.content_stride,
-                       tile.last - first};
-    wide_product<Start::sum, Walk::fixed>(keys, vectors_of(head.depth));
+    const Product p{weights + first * kStripRow + j,      1,      kStripRow,
+                    rows + (tile.query + first) * stride, stride, kFloats,
+                    to + (tile.key + j) * stride,         stride, tile.last - first};
+    wide_product<Start::sum, Walk::fixed>(p, vectors_of(dim));
   }
 }
 
@@ -336,6 +333,15 @@ inline void segment_gradients(const Head& head, const BackwardHead& backward, co
   }
 }
 
+// Zeros where the panel has no columns.
+inline void clear_outside(const Panel& panel, float* strip) {
+  const std::int64_t end = panel.begin + rounded_up(panel.end - panel.begin, kFloats);
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    clear(strip + r * kStripRow, 0, panel.begin);
+    clear(strip + r * kStripRow, end, kTileKeys);
+  }
+}
+
 template <bool kPlain>
 inline void backward_tile(const Head& head, const BackwardHead& backward,
                           const BackwardScratch& scratch, Tile& tile, std::int64_t count) {
@@ -344,31 +350,52 @@ inline void backward_tile(const Head& head, const BackwardHead& backward,
                         ? nullptr
                         : backward.position + tile.query * head.relative_stride,
                     backward.segments == nullptr ? nullptr : backward.segments + tile.query * 2};
-  const Taps taps{};
   BlockScratch own = scratch.block;
   own.far = backward.query_far == nullptr ? nullptr : backward.query_far + tile.query * 2;
   float* const slopes = scratch.block.strip + kStripPad;
-  float shift[kRows], delta[kRows];
+  const auto strips = [&](float* of, std::int64_t panel) { return of + panel * kRows * kStripRow; };
+  constexpr std::int64_t kPanels = kBlockRows / kRows;
+  Panel panels[kPanels];
+  Addend addends[kPanels], value_addends[kPanels];
   tile.first = kBlockRows;
   tile.last = 0;
-  for (std::int64_t row = 0; row < kBlockRows; row += kRows) {
-    const Panel panel = row < count
-                            ? panel_of(head, row, count, tile.position, tile.key, tile.spacing)
+  for (std::int64_t i = 0; i < kPanels; ++i) {
+    const std::int64_t row = i * kRows;
+    panels[i] = row < count ? panel_of(head, row, count, tile.position, tile.key, tile.spacing)
                             : Panel{row, 0, 0, 0, {0, true}, 0, 0};
-    if (panel.begin >= panel.end) {
-      for (std::int64_t r = row; r < row + kRows; ++r) {
-        clear(tile.weights + r * kStripRow, 0, kTileKeys);
-        clear(tile.d_scores + r * kStripRow, 0, kTileKeys);
-      }
+    if (panels[i].begin >= panels[i].end) panels[i].begin = panels[i].end = 0;
+    float* const strip = strips(tile.weights, i);
+    float* const d_strip = strips(tile.d_scores, i);
+    if (panels[i].end == 0) {
+      clear_outside(panels[i], strip);
+      clear_outside(panels[i], d_strip);
       continue;
     }
     tile.first = least(tile.first, row);
     tile.last = row + kRows;
-    float* const d_strip = tile.d_scores + row * kStripRow;
-    score_panel<kPlain>(head, block, taps, own, panel, tile.weights + row * kStripRow, shift,
-                        slopes);
-    weight_gradients(head, backward, scratch, tile, panel, d_strip, delta);
-    score_gradients(head, backward, tile, panel, shift, delta, slopes);
+    if constexpr (!kPlain) {
+      // Terms are made where the scores will be.
+      own.terms = strip - kStripPad;
+      addends[i] = addend_of(head, block, own, panels[i]);
+      if (addends[i].add == strip) clear_margins(strip);
+    }
+    value_addends[i] = value_addend(head, backward, tile, panels[i], d_strip);
+    clear_outside(panels[i], strip);  // after the terms, which may be wider
+    clear_outside(panels[i], d_strip);
+  }
+  for (std::int64_t group = 0; group < tile.keys; group += kGroupKeys) {
+    for (std::int64_t i = 0; i < kPanels; ++i) {
+      const Panel part = part_of(panels[i], group);
+      if (part.begin >= part.end) continue;
+      float shift[kRows];
+      score_panel<kPlain>(head, block, Taps{}, own, part, strips(tile.weights, i), shift, slopes,
+                          &addends[i]);
+      weight_gradients(head, backward, tile, part, value_addends[i], strips(tile.d_scores, i));
+      score_gradients<kPlain>(head, backward, tile, part, shift, value_addends[i].shift, slopes);
+    }
+  }
+  for (const Panel& panel : panels) {
+    if (panel.end == 0) continue;
     query_gradients(head, backward, tile, panel);
     if (backward.d_bias != nullptr) bias_gradients(head, backward, tile, panel);
     if (tile.spacing.even) {
@@ -379,7 +406,10 @@ inline void backward_tile(const Head& head, const BackwardHead& backward,
     if (head.key_segments != nullptr) segment_gradients(head, backward, tile, panel);
   }
   if (tile.first >= tile.last) return;
-  key_gradients(head, backward, tile);
+  add_key_rows(head, tile, tile.weights, backward.d_out, head.value_stride, head.value_dim,
+               backward.d_values);
+  add_key_rows(head, tile, tile.d_scores, backward.content, head.content_stride, head.depth,
+               backward.d_keys);
   if (!tile.spacing.even) return;
   if (head.query_rows.count != 0) {
     add_table_gradient(head.query_rows, tile, tile.d_scores, block.position, head.relative_stride,
@@ -397,15 +427,6 @@ template <bool kPlain>
 void backward_head_of(const Head& head, const BackwardHead& backward,
                       const BackwardScratch& scratch) {
   const std::int64_t guard = kGuardRows * kStripRow + kStripPad;
-  const std::int64_t rows = rounded_up(head.queries, kRows);
-  if (head.query_rows.count != 0) {
-    far_scores(head, head.query_rows, backward.position, head.relative_stride, head.relative_depth,
-               rows, backward.query_far);
-  }
-  if (head.value_rows.count != 0) {
-    far_scores(head, head.value_rows, backward.d_out, head.value_stride, head.value_dim, rows,
-               backward.value_far);
-  }
   for (std::int64_t key = 0; key < head.keys; key += kTileKeys) {
     for (std::int64_t query = 0; query < head.queries; query += kBlockRows) {
       const std::int64_t count = least(kBlockRows, head.queries - query);
@@ -428,6 +449,18 @@ void backward_head_of(const Head& head, const BackwardHead& backward,
         fill_key_terms(head, count, scratch.block, key, tile.spacing);
       backward_tile<kPlain>(head, backward, scratch, tile, count);
     }
+  }
+}
+
+void backward_far(const Head& head, const BackwardHead& backward) {
+  const std::int64_t rows = rounded_up(head.queries, kRows);
+  if (head.query_rows.count != 0) {
+    far_scores(head, head.query_rows, backward.position, head.relative_stride, head.relative_depth,
+               rows, backward.query_far);
+  }
+  if (head.value_rows.count != 0) {
+    far_scores(head, head.value_rows, backward.d_out, head.value_stride, head.value_dim, rows,
+               backward.value_far);
   }
 }
 

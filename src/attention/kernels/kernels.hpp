@@ -121,11 +121,12 @@ struct Block {
 
 // Memory for one block, one thread.
 struct BlockScratch {
-  float* strip;      // [kPanelRows][kStripRow]
-  float* terms;      // [kPanelRows][kStripRow]
+  float* strip;      // [kBlockRows][kStripRow]; backward: [kPanelRows][kStripRow]
+  float* terms;      // [kPanelRows][kStripRow]; forward: in strip
+  float* weights;    // [kBlockRows][kTileKeys]: forward alone
   float* panels;     // [kBlockRows / kPanelRows][content_stride][kWidest at most]: packed content
   float* far;        // [kBlockRows][2]: query_rows' first and last
-  float* key_terms;  // [kBlockRows][kStripRow]: of key_rows, for one tile
+  float* key_terms;  // [kBlockRows][kStripRow]: of key_rows, for one tile; forward: strip
   float* key_sums;   // [kKeySums]
   float* near;       // [kBlockRows][near_stride]: weights of value_rows
   std::int64_t near_stride;
@@ -185,6 +186,13 @@ struct Kernels {
   // out = factor (in + bias), `dim` features of each row; bias may be null.
   void (*scale_rows)(const float* in, std::int64_t in_stride, const float* bias, float factor,
                      std::int64_t count, std::int64_t dim, float* out, std::int64_t out_stride);
+  // out += factor in.
+  void (*add_rows)(const float* in, std::int64_t in_stride, float factor, std::int64_t count,
+                   std::int64_t dim, float* out, std::int64_t out_stride);
+  // sums[e] += weight * row[e] over the rows, in their order; weight r at weights + 2 r, or 1 if
+  // null.
+  void (*sum_rows)(const float* rows, std::int64_t stride, const float* weights, std::int64_t count,
+                   std::int64_t dim, double* sums);
   // factor * [count][row_stride] -> [count / vector][depth][vector]; columns after the last are
   // zeros, up to a multiple of kWidest.
   void (*pack_columns)(const float* rows, std::int64_t row_stride, std::int64_t count,
@@ -195,6 +203,8 @@ struct Kernels {
                       float* tile);
   void (*attend_block)(const Head& head, const Block& block, const Taps& taps,
                        const BlockScratch& scratch);
+  // Sets query_far and value_far, before the head or any part of its keys.
+  void (*backward_far)(const Head& head, const BackwardHead& backward);
   void (*backward_head)(const Head& head, const BackwardHead& backward,
                         const BackwardScratch& scratch);
   // scores[r][j] = q[r] . k[j] for `rows` <= kFewRows queries that share their keys. There are

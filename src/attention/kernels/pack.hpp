@@ -42,14 +42,27 @@ inline Float read_part(const typename Type::Element* at, std::int64_t count) {
   return Type::read(padded);
 }
 
-// Rows of one head are far apart where tokens come first: the CPU does not fetch them ahead. `left`
-// rows begin at `in`.
-template <class Element>
-inline void fetch_ahead(const Element* in, std::int64_t stride, std::int64_t left,
+// Rows of one head are far apart where tokens come first: the CPU does not fetch them ahead. `rows`
+// of them are read or written now, row `in` of them at this moment. What follows the last belongs to
+// the caller's next call as a rule, and fetching needs no valid address.
+enum class Access { read, write };
+template <Access kAccess, class Element>
+inline void fetch_ahead(const Element* in, std::int64_t stride, std::int64_t rows,
                         std::int64_t dim) {
-  constexpr std::int64_t kAhead = 12, kLine = 64 / sizeof(Element);
-  if (stride <= dim || left <= kAhead) return;
-  for (std::int64_t i = 0; i < dim; i += kLine) __builtin_prefetch(in + kAhead * stride + i);
+  // Reads fill the second cache, which has more fetches under way; writes need the line itself.
+  constexpr std::int64_t kAhead = kAccess == Access::read ? 24 : 16, kLine = 64 / sizeof(Element);
+  if (stride <= dim || rows <= kAhead) return;
+  const auto first = reinterpret_cast<std::uintptr_t>(in) +
+                     static_cast<std::uintptr_t>(kAhead * stride) * sizeof(Element);
+  for (std::int64_t i = 0; i < dim; i += kLine) {
+    const auto* const line =
+        reinterpret_cast<const void*>(first + static_cast<std::uintptr_t>(i) * sizeof(Element));
+    if constexpr (kAccess == Access::read) {
+      __builtin_prefetch(line, 0, 2);
+    } else {
+      __builtin_prefetch(line, 1, 3);
+    }
+  }
 }
 
 template <class Type>
@@ -57,7 +70,7 @@ void read_rows_of(const Rows& rows, std::int64_t count, std::int64_t dim, float*
                   std::int64_t out_stride) {
   for (std::int64_t r = 0; r < count; ++r) {
     const auto* in = static_cast<const typename Type::Element*>(rows.data) + r * rows.stride;
-    fetch_ahead(in, rows.stride, count - r, dim);
+    fetch_ahead<Access::read>(in, rows.stride, count, dim);
     float* to = out + r * out_stride;
     std::int64_t i = 0;
     for (; i + kFloats <= dim; i += kFloats) store(to + i, Type::read(in + i));
@@ -81,6 +94,7 @@ void write_rows_of(const float* in, std::int64_t in_stride, std::int64_t count, 
   for (std::int64_t r = 0; r < count; ++r) {
     const float* from = in + r * in_stride;
     auto* to = static_cast<typename Type::Element*>(out) + r * out_stride;
+    fetch_ahead<Access::write>(to, out_stride, count, dim);
     std::int64_t i = 0;
     for (; i + kFloats <= dim; i += kFloats)
       Type::template write<false>(to + i, load<Float>(from + i));
@@ -111,6 +125,40 @@ void scale_rows(const float* in, std::int64_t in_stride, const float* bias, floa
       store(to + i, splat(factor) * (bias == nullptr ? value : value + load<Float>(bias + i)));
     }
     for (; i < dim; ++i) to[i] = factor * (bias == nullptr ? from[i] : from[i] + bias[i]);
+  }
+}
+
+// out += factor in. Products are rounded before they are added, at every level.
+void add_rows(const float* in, std::int64_t in_stride, float factor, std::int64_t count,
+              std::int64_t dim, float* out, std::int64_t out_stride) {
+  for (std::int64_t r = 0; r < count; ++r) {
+    const float* const from = in + r * in_stride;
+    float* const to = out + r * out_stride;
+    std::int64_t i = 0;
+    for (; i + kFloats <= dim; i += kFloats)
+      store(to + i, load<Float>(to + i) + splat(factor) * load<Float>(from + i));
+    for (; i < dim; ++i) to[i] += factor * from[i];
+  }
+}
+
+// sums[e] += weight * row[e]; products of two floats are exact in double.
+void sum_rows(const float* rows, std::int64_t stride, const float* weights, std::int64_t count,
+              std::int64_t dim, double* sums) {
+  const auto weight = [weights](std::int64_t r) {
+    return weights == nullptr ? 1.0 : static_cast<double>(weights[r * 2]);
+  };
+  std::int64_t i = 0;
+  for (; i + kDoubles <= dim; i += kDoubles) {
+    Double sum = load<Double>(sums + i);
+    for (std::int64_t r = 0; r < count; ++r) {
+      const HalfFloat row = load<HalfFloat>(rows + r * stride + i);
+      sum += weight(r) * __builtin_convertvector(row, Double);
+    }
+    store(sums + i, sum);
+  }
+  for (; i < dim; ++i) {
+    for (std::int64_t r = 0; r < count; ++r)
+      sums[i] += weight(r) * static_cast<double>(rows[r * stride + i]);
   }
 }
 
@@ -150,7 +198,7 @@ void pack_values_of(const Rows& rows, std::int64_t first, std::int64_t count, st
   constexpr std::int64_t kVector = phasor::attention::kernels::kTileKeys * kFloats;
   for (std::int64_t r = 0; r < count; ++r) {
     const auto* const in = static_cast<const typename Type::Element*>(rows.data) + r * rows.stride;
-    fetch_ahead(in, rows.stride, count - r, dim);
+    fetch_ahead<Access::read>(in, rows.stride, count, dim);
     float* to = tile + (first + r) * kFloats;
     std::int64_t i = 0;
     for (; i + kFloats <= dim; i += kFloats, to += kVector) store(to, Type::read(in + i));

@@ -93,6 +93,19 @@ inline Panel panel_of(const Head& head, std::int64_t row, std::int64_t count, st
   return panel;
 }
 
+// Keys that all panels of a block are multiplied with before the next ones: as columns they stay in
+// the first cache.
+constexpr std::int64_t kGroupKeys = kFloats == 16 ? 64 : 48;
+static_assert(kTileKeys % kGroupKeys == 0 && kGroupKeys % kFloats == 0);
+
+// The columns of a panel that are in the group from `first` on.
+inline Panel part_of(const Panel& panel, std::int64_t first) {
+  Panel part = panel;
+  part.begin = most(panel.begin, first);
+  part.end = least(panel.end, first + kGroupKeys);
+  return part;
+}
+
 // Rows of queries that a relative table is multiplied with: the panel's first at `rows`, far[]
 // their products with the table's ends.
 struct RelativeRows {

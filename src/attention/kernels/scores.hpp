@@ -57,15 +57,35 @@ inline bool all_right(const Near& near, const Panel& panel) {
   return panel.begin >= near.end + kRows - 1;
 }
 
+// What the product of a panel's last tile left right of its strip: the columns of the table before
+// `to`, for the keys from `key` on, if they go on counting: the first is then `distance` away.
+struct Carried {
+  std::int64_t key, distance, to;
+};
+
 // Sets terms[r][t] = row r . A[c] for the columns [begin, end), or adds it (Start::sum): the table's
 // columns times the panel, stored with a leading dimension one longer than the strip's, so that
-// column x of row r lands on its key. What falls outside lands in the padding of the strip.
+// column x of row r lands on its key. What falls outside lands in the padding of the strip: the next
+// tile begins with it, if `carried` says where it ends.
 template <Start kStart>
 inline void relative_terms(const Relative& relative, const RelativeRows& queries,
-                           const Panel& panel, float* terms) {
+                           const Panel& panel, float* terms, Carried* carried = nullptr) {
   const Near near = near_columns(relative, panel);
-  const std::int64_t from = most(0, panel.begin - (kRows - 1) - near.begin) / kFloats * kFloats;
+  std::int64_t from = most(0, panel.begin - (kRows - 1) - near.begin) / kFloats * kFloats;
   const std::int64_t to = least(relative.count, panel.end - near.begin);
+  if (carried != nullptr) {
+    if (carried->key == panel.key && carried->distance == panel.spacing.distance &&
+        carried->to > from && panel.begin == 0) {
+      for (int r = 0; r < kRows; ++r) {
+        float* const row = terms + r * kStripRow;
+        for (std::int64_t t = 0; t < kStripPad; t += kFloats)
+          store(row + t, load<Float>(row + kTileKeys + t));
+      }
+      from = carried->to;
+    }
+    *carried = {panel.key + kTileKeys, panel.spacing.distance - kTileKeys,
+                panel.end == kTileKeys ? most(from, rounded_up(to, kFloats)) : 0};
+  }
   if (from < to) {
     const Product p{queries.rows,
                     queries.stride,
@@ -93,9 +113,9 @@ inline void relative_terms(const Relative& relative, const RelativeRows& queries
 // The same for any spacing; `query` is the panel's first.
 inline void any_relative_terms(const Head& head, const Relative& relative,
                                const RelativeRows& queries, std::int64_t query, const Panel& panel,
-                               float* terms) {
+                               float* terms, Carried* carried = nullptr) {
   if (panel.spacing.even) {
-    relative_terms<Start::zero>(relative, queries, panel, terms);
+    relative_terms<Start::zero>(relative, queries, panel, terms, carried);
   } else {
     gather_terms(head, relative, queries, query, panel, terms);
   }
@@ -137,7 +157,7 @@ struct Addend {
 };
 
 inline Addend addend_of(const Head& head, const Block& block, const BlockScratch& scratch,
-                        const Panel& panel) {
+                        const Panel& panel, Carried* carried = nullptr) {
   Addend addend{nullptr, 0, {}};
   const bool has_queries = head.query_rows.count != 0;
   const bool has_keys = head.key_rows.count != 0;
@@ -182,7 +202,7 @@ inline Addend addend_of(const Head& head, const Block& block, const BlockScratch
   if (near_keys && has_queries && !far_queries) {
     relative_terms<Start::sum>(head.query_rows, queries, panel, terms);
   } else if (!near_keys && has_queries) {
-    any_relative_terms(head, head.query_rows, queries, query, panel, terms);
+    any_relative_terms(head, head.query_rows, queries, query, panel, terms, carried);
     for (float& shift : addend.shift) shift = 0.0F;
   } else if (!near_keys) {
     for (int r = 0; r < kRows; ++r) clear(terms + r * kStripRow, panel.begin, end);
@@ -254,11 +274,11 @@ inline void tap(float* to, const Taps& taps, const Block& block, const Panel& pa
 
 // Fills the strip with the scores of the panel, hidden keys as -infinity, and shift[] with what is
 // still to be added to each row. Backward also needs the slopes of the soft cap, from before the masks.
-// kPacked: the queries are read from scratch.panels.
+// kPacked: the queries are read from scratch.panels. `made`: the addend, if it was made before.
 template <bool kPlain, bool kPacked = false>
 inline void score_panel(const Head& head, const Block& block, const Taps& taps,
                         const BlockScratch& scratch, const Panel& panel, float* strip, float* shift,
-                        float* slopes = nullptr) {
+                        float* slopes = nullptr, const Addend* made = nullptr) {
   const std::int64_t first = panel.key + panel.begin;
   const std::int64_t vectors = (panel.end - panel.begin + kFloats - 1) / kFloats;
   Product p{block.content + panel.row * head.content_stride,
@@ -283,7 +303,7 @@ inline void score_panel(const Head& head, const Block& block, const Taps& taps,
     multiply(bias == nullptr ? nullptr : bias + panel.begin, -1);
     for (int r = 0; r < kRows; ++r) shift[r] = 0.0F;
   } else {
-    const Addend addend = addend_of(head, block, scratch, panel);
+    const Addend addend = made != nullptr ? *made : addend_of(head, block, scratch, panel);
     multiply(addend.add == nullptr ? nullptr : addend.add + panel.begin, addend.row);
     for (int r = 0; r < kRows; ++r) shift[r] = addend.shift[r];
     const bool taps_wanted =
@@ -330,7 +350,10 @@ inline void score_panel(const Head& head, const Block& block, const Taps& taps,
   }
   // The edges: keys after the last one, and keys that a query of the panel may not see.
   const std::int64_t end = panel.begin + vectors * kFloats;
-  for (std::int64_t r = 0; r < kRows; ++r) {
+  const std::int64_t last_row = panel.position + panel.rows - 1;
+  const bool all_shown = first_key(head, last_row) <= panel.key + panel.begin &&
+                         last_key(head, panel.position) >= panel.key + end - 1;
+  for (std::int64_t r = 0; r < kRows && !all_shown; ++r) {
     const std::int64_t position = panel.position + least(r, panel.rows - 1);
     float* const row = strip + r * kStripRow;
     const std::int64_t shown = least(end, first_key(head, position) - panel.key);

@@ -24,13 +24,14 @@ double* cleared(std::vector<double>& sums, std::int64_t count) {
 
 // table[row of column x] += factor * rows[x]: several columns may read one row, and are then summed
 // in double; a table as long as the sequence has one row for each and needs no such sums.
-void add_to_table(const encodings::RelativeRows& relative, const Spread& spread, const Slice& rows,
-                  std::int64_t stride, std::int64_t head, double factor,
+void add_to_table(const Call& call, const encodings::RelativeRows& relative, const Spread& spread,
+                  const Slice& rows, std::int64_t stride, std::int64_t head, double factor,
                   std::vector<double>& row_sums, GradientSums& to) {
   if (!to.wanted()) return;
   if (is_one_to_one(relative.map)) {
     for (std::int64_t x = 0; x < spread.count; ++x) {
-      to.add_row(head, relative.map.row_of(-(spread.first + x)), rows.data() + x * stride, factor);
+      to.add_row(call.kernels, head, relative.map.row_of(-(spread.first + x)),
+                 rows.data() + x * stride, factor);
     }
     return;
   }
@@ -38,24 +39,20 @@ void add_to_table(const encodings::RelativeRows& relative, const Spread& spread,
   double* const sums = cleared(row_sums, relative.table.rows * dim);
   for (std::int64_t x = 0; x < spread.count; ++x) {
     const std::int64_t row = relative.map.row_of(-(spread.first + x));
-    for (std::int64_t e = 0; e < dim; ++e) {
-      sums[row * dim + e] += static_cast<double>(rows.data()[x * stride + e]);
-    }
+    call.kernels.sum_rows(rows.data() + x * stride, 0, nullptr, 1, dim, sums + row * dim);
   }
   for (std::int64_t i = 0; i < relative.table.rows * dim; ++i)
     to.add(head, i / dim, i % dim, factor * sums[i]);
 }
 
-// The one row of a table += factor * the sum of `count` rows' first `dim` features.
-void add_column_sums(const Slice& rows, std::int64_t stride, std::int64_t count, std::int64_t dim,
+// The one row of a table += factor * the sum of `count` rows' first head_dim features.
+void add_column_sums(const Call& call, const Slice& rows, std::int64_t stride, std::int64_t count,
                      std::int64_t head, double factor, std::vector<double>& row_sums,
                      GradientSums& to) {
   if (!to.wanted()) return;
+  const std::int64_t dim = call.head_dim;
   double* const sums = cleared(row_sums, dim);
-  for (std::int64_t i = 0; i < count; ++i) {
-    for (std::int64_t e = 0; e < dim; ++e)
-      sums[e] += static_cast<double>(rows.data()[i * stride + e]);
-  }
+  call.kernels.sum_rows(rows.data(), stride, nullptr, count, dim, sums);
   for (std::int64_t e = 0; e < dim; ++e) to.add(head, 0, e, factor * sums[e]);
 }
 
@@ -99,12 +96,12 @@ void add_features(const Call& call, const Unit& unit, AllSums& to) {
   };
   for (std::int64_t i = 0; i < s.queries && to.extra_query.wanted(); ++i) {
     if (is_first(i)) continue;
-    to.extra_query.add_row(head, call.query_row(s, i),
+    to.extra_query.add_row(call.kernels, head, call.query_row(s, i),
                            unit.d_content.data() + i * strides.content + call.head_dim, call.scale);
   }
   for (std::int64_t j = 0; j < s.keys && to.extra_key.wanted(); ++j) {
     if (call.key_position(s, j) == 0 && call.terms.first_column.given()) continue;
-    to.extra_key.add_row(head, call.key_row(s, j),
+    to.extra_key.add_row(call.kernels, head, call.key_row(s, j),
                          unit.d_keys.data() + j * strides.content + call.head_dim,
                          static_cast<double>(kNatural));
   }
@@ -122,15 +119,16 @@ void add_segments(Backward& backward, const Unit& unit) {
   float* const q = unit.block.data();
   double* const rows = cleared(backward.memory.row_sums, 2 * call.head_dim);
   double sums[2] = {0.0, 0.0};
-  for (std::int64_t i = 0; i < s.queries; ++i) {
-    call.kernels.read_rows(rows_of(call.q, s.batch, head, s.first_query + i), 1, call.head_dim, q,
-                           call.head_dim);
+  for (std::int64_t first = 0; first < s.queries; first += kernels::kBlockRows) {
+    const std::int64_t count = std::min(kernels::kBlockRows, s.queries - first);
+    call.kernels.read_rows(rows_of(call.q, s.batch, head, s.first_query + first), count,
+                           call.head_dim, q, call.head_dim);
     for (int different = 0; different < 2; ++different) {
-      const double sum = static_cast<double>(unit.d_segments.data()[i * 2 + different]);
-      sums[different] += sum;
-      for (std::int64_t e = 0; e < call.head_dim; ++e) {
-        rows[different * call.head_dim + e] += sum * static_cast<double>(q[e]);
-      }
+      const float* const weights = unit.d_segments.data() + first * 2 + different;
+      call.kernels.sum_rows(q, call.head_dim, weights, count, call.head_dim,
+                            rows + different * call.head_dim);
+      for (std::int64_t i = 0; i < count; ++i)
+        sums[different] += static_cast<double>(weights[i * 2]);
     }
   }
   AllSums& to = backward.sums;
@@ -181,22 +179,22 @@ void add_tables(Backward& backward, const Unit& unit) {
   const Sequence& s = *unit.keys.sequence;
   const std::int64_t head = unit.side.head;
   if (call.terms.query_rows) {
-    add_to_table(*call.terms.query_rows, unit.side.query_rows, unit.d_query_rows, strides.relative,
-                 head, static_cast<double>(kNatural), row_sums, to.query_rows);
+    add_to_table(call, *call.terms.query_rows, unit.side.query_rows, unit.d_query_rows,
+                 strides.relative, head, static_cast<double>(kNatural), row_sums, to.query_rows);
   }
   if (call.terms.key_rows) {
-    add_to_table(*call.terms.key_rows, unit.side.key_rows, unit.d_key_rows, strides.relative, head,
-                 call.scale, row_sums, to.key_rows);
+    add_to_table(call, *call.terms.key_rows, unit.side.key_rows, unit.d_key_rows, strides.relative,
+                 head, call.scale, row_sums, to.key_rows);
   }
   if (call.terms.value_rows) {
-    add_to_table(*call.terms.value_rows, unit.side.value_rows, unit.d_value_rows, strides.value,
-                 head, 1.0, row_sums, to.value_rows);
+    add_to_table(call, *call.terms.value_rows, unit.side.value_rows, unit.d_value_rows,
+                 strides.value, head, 1.0, row_sums, to.value_rows);
   }
   add_bias(call, unit, row_sums, to.bias);
-  add_column_sums(unit.d_content, strides.content, s.queries, call.head_dim, head, call.scale,
-                  row_sums, to.content_bias);
-  add_column_sums(unit.d_position, strides.relative, s.queries, call.head_dim, head, call.scale,
-                  row_sums, to.position_bias);
+  add_column_sums(call, unit.d_content, strides.content, s.queries, head, call.scale, row_sums,
+                  to.content_bias);
+  add_column_sums(call, unit.d_position, strides.relative, s.queries, head, call.scale, row_sums,
+                  to.position_bias);
   if (call.extra_dim != 0) add_features(call, unit, to);
   if (call.terms.segment_rows.given()) add_segments(backward, unit);
 }

@@ -42,14 +42,14 @@ class GradientSums {
     }
   }
   // A whole row: factor * values.
-  void add_row(std::int64_t head, std::int64_t row, const float* values, double factor) {
+  void add_row(const kernels::Kernels& kernels, std::int64_t head, std::int64_t row,
+               const float* values, double factor) {
     if (!shared_.empty()) {
       for (std::int64_t e = 0; e < to_.dim; ++e)
         add(head, row, e, factor * static_cast<double>(values[e]));
       return;
     }
-    float* const out = to_.row(head, row);
-    for (std::int64_t e = 0; e < to_.dim; ++e) out[e] += static_cast<float>(factor) * values[e];
+    kernels.add_rows(values, 0, static_cast<float>(factor), 1, to_.dim, to_.row(head, row), 0);
   }
   void finish() {
     if (shared_.empty()) return;

@@ -58,6 +58,7 @@ struct KeySide {
   const Sequence* sequence = nullptr;
   std::int64_t key_head = 0;
   std::int64_t first_head = 0;  // of the query heads that read it
+  std::int64_t origin = 0;      // the key that columns, rows and value_columns begin with
   Slice columns, values;
   Slice raw;            // keys as given, for key_rows
   Slice rows;           // backward: what columns was packed from
@@ -77,8 +78,8 @@ struct QuerySide {
 
 // The scratch of one thread of the forward pass.
 struct Workbench {
-  Slice content, panels, raw, key_rows, strip, terms, state, out;
-  Slice position, far, segments, segment_query, key_terms, key_sums, near, outside;
+  Slice content, panels, raw, key_rows, strip, weights, state, out;
+  Slice position, far, segments, segment_query, key_sums, near, outside;
 };
 
 // The forward pass works on some key heads at a time.

@@ -82,17 +82,25 @@ float dot(const float* a, const float* b, std::int64_t dim) {
 
 }  // namespace
 
+bool is_backward_by_tile(const Call& call) noexcept {
+  // Heads of a group share their keys, unless extra features differ; key_rows and runs of position
+  // ids look at all keys.
+  return (call.group == 1 || call.extra_dim != 0) && !call.terms.key_rows && !call.is_scattered();
+}
+
 void cut_key_side(const Call& call, Pass pass, SliceCutter& cutter, KeySide& side) {
   const Strides strides = strides_of(call);
   const std::int64_t keys = rounded_up(call.most_keys, kTileKeys);
-  side.columns = cutter.take(keys * strides.depth);
+  const std::int64_t packed =
+      pass == Pass::backward && is_backward_by_tile(call) ? kTileKeys : keys;
+  side.columns = cutter.take(packed * strides.depth);
   // Backward reads values only as columns; the rows of one tile are enough to pack them from.
   side.values = cutter.take((pass == Pass::backward ? kTileKeys : keys) * strides.value);
   // A panel of keys may begin at any key and is read whole.
   if (call.terms.key_rows) side.raw = cutter.take((keys + kPanelRows) * strides.relative);
   if (pass == Pass::backward) {
-    side.rows = cutter.take(keys * strides.content);
-    side.value_columns = cutter.take(keys * call.value_dim);
+    side.rows = cutter.take(packed * strides.content);
+    side.value_columns = cutter.take(packed * call.value_dim);
   }
   if (!call.options.key_padding.empty()) side.padding = cutter.take(keys);
 }
@@ -115,10 +123,11 @@ void fill_keys(const Call& call, KeySide& side, std::int64_t first, std::int64_t
   const Sequence& s = *side.sequence;
   const std::int64_t count = last - first;
   const std::int64_t token = s.first_key + first;
-  float* const rows = side.rows.count() == 0 ? scratch : side.rows.data() + first * strides.content;
+  const std::int64_t local = first - side.origin;
+  float* const rows = side.rows.count() == 0 ? scratch : side.rows.data() + local * strides.content;
   // Backward packs values as columns, forward as rows of a tile.
   const bool as_columns = side.value_columns.count() != 0;
-  float* const values = side.values.data() + (as_columns ? 0 : first * strides.value);
+  float* const values = side.values.data() + (as_columns ? 0 : local * strides.value);
   call.kernels.read_rows(rows_of(call.k, s.batch, side.key_head, token), count, call.head_dim, rows,
                          strides.content);
   const kernels::Rows value_rows = rows_of(call.v, s.batch, side.key_head, token);
@@ -157,10 +166,10 @@ void fill_keys(const Call& call, KeySide& side, std::int64_t first, std::int64_t
   for (std::int64_t j = 0; j < count; ++j)
     add_key_features(call, s, side.first_head, first + j, rows + j * strides.content);
   call.kernels.pack_columns(rows, strides.content, count, strides.depth, 1.0F,
-                            side.columns.data() + first * strides.depth);
+                            side.columns.data() + local * strides.depth);
   if (as_columns) {
     call.kernels.pack_columns(values, strides.value, count, call.value_dim, 1.0F,
-                              side.value_columns.data() + first * call.value_dim);
+                              side.value_columns.data() + local * call.value_dim);
   }
 }
 

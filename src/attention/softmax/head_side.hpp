@@ -12,6 +12,8 @@
 
 namespace phasor::attention {
 
+// Whether backward fills keys and works on them tile by tile: a tile's memory stays in the caches.
+[[nodiscard]] bool is_backward_by_tile(const Call& call) noexcept;
 // Memory for one key side, without segments.
 void cut_key_side(const Call& call, Pass pass, SliceCutter& cutter, KeySide& side);
 // Memory for the segments of `sides` key sides, if the call has segments, and the part of one side.
@@ -20,7 +22,7 @@ void cut_key_side(const Call& call, Pass pass, SliceCutter& cutter, KeySide& sid
 void resize_segments(const Call& call, std::int64_t sides, std::vector<std::int32_t>& memory);
 [[nodiscard]] std::span<std::int32_t> segments_of(const Call& call, std::int64_t side,
                                                   std::vector<std::int32_t>& memory);
-// Fills keys [first, last) of the tile grid; `scratch` has kTileKeys content rows.
+// Fills keys [first, last) of the tile grid, after side.origin; `scratch` has kTileKeys content rows.
 void fill_keys(const Call& call, KeySide& side, std::int64_t first, std::int64_t last,
                float* scratch);
 

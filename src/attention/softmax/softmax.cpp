@@ -30,8 +30,8 @@ void cut_bench(const Call& call, const QuerySide& side, SliceCutter& cutter, Wor
   bench.content = cutter.take(kBlockRows * strides.content);
   bench.raw = cutter.take(kBlockRows * strides.relative);
   bench.key_rows = cutter.take(kTileKeys * strides.content);
-  bench.strip = cutter.take(kPanelRows * kStripRow + kStripPad);
-  bench.terms = cutter.take(kPanelRows * kStripRow + kStripPad);
+  bench.strip = cutter.take(kBlockRows * kStripRow + kStripPad);
+  bench.weights = cutter.take(kBlockRows * kTileKeys);
   bench.panels = cutter.take(kBlockRows / kPanelRows * strides.content * kWidest);
   bench.state = cutter.take(2 * (kBlockRows + kWidest));
   bench.out = cutter.take(kBlockRows * strides.value);
@@ -44,7 +44,6 @@ void cut_bench(const Call& call, const QuerySide& side, SliceCutter& cutter, Wor
     bench.segment_query = cutter.take(strides.relative);
   }
   if (side.key_rows.count != 0) {
-    bench.key_terms = cutter.take(kBlockRows * kStripRow + kStripPad);
     bench.key_sums = cutter.take(kernels::kKeySums);
   }
   if (side.value_rows.count != 0) {
@@ -55,10 +54,11 @@ void cut_bench(const Call& call, const QuerySide& side, SliceCutter& cutter, Wor
 
 kernels::BlockScratch scratch_of(const Workbench& bench, const QuerySide& side) {
   return {.strip = bench.strip.data(),
-          .terms = bench.terms.data(),
+          .terms = nullptr,
+          .weights = bench.weights.data(),
           .panels = bench.panels.data(),
           .far = bench.far.data(),
-          .key_terms = bench.key_terms.data(),
+          .key_terms = bench.strip.data(),
           .key_sums = bench.key_sums.data(),
           .near = bench.near.data(),
           .near_stride = rounded_up(side.value_rows.count, kWidest),
@@ -153,6 +153,7 @@ void finish_block(const Wave& wave, const Sequence& s, std::int64_t head,
   call.kernels.write_rows(scratch.out, strides_of(call).value, block.count, call.value_dim,
                           to.storage, const_cast<void*>(to.data), to.stride);
   const AttentionExtras& extras = wave.extras;
+  if (extras.log_sum_exp == nullptr && extras.probabilities == nullptr) return;
   for (std::int64_t r = 0; r < block.count; ++r) {
     const double sum = static_cast<double>(scratch.sum[r]);
     const double log_sum = sum == 0.0

@@ -30,11 +30,18 @@ using kernels::kTileKeys;
 using kernels::kWidest;
 using kernels::rounded_up;
 
+// Whether the gradients of a tile's keys are written when its last query is done: nothing else adds to
+// them or reads them.
+bool is_written_by_tile(const Call& call) {
+  return is_backward_by_tile(call) && call.extra_dim == 0;
+}
+
 void cut_unit(const Call& call, SliceCutter& cutter, Unit& unit) {
   const std::int64_t first = cutter.used();
   const Strides strides = strides_of(call);
   const std::int64_t queries = rounded_up(call.most_queries, kBlockRows);
   const std::int64_t keys = rounded_up(call.most_keys, kTileKeys);
+  const std::int64_t summed = is_written_by_tile(call) ? kTileKeys : keys;
   cut_key_side(call, Pass::backward, cutter, unit.keys);
   cut_query_side(call, Pass::backward, call.memory.backward_tables, cutter, unit.side);
   unit.content = cutter.take(queries * strides.content);
@@ -46,8 +53,8 @@ void cut_unit(const Call& call, SliceCutter& cutter, Unit& unit) {
   unit.block = cutter.take(std::max(kBlockRows, kTileKeys) * strides.relative);
   unit.key_scratch = cutter.take(kTileKeys * strides.content);
   unit.d_content = cutter.take(queries * strides.content);
-  unit.d_keys = cutter.take(keys * strides.content);
-  unit.d_values = cutter.take(keys * strides.value);
+  unit.d_keys = cutter.take(summed * strides.content);
+  unit.d_values = cutter.take(summed * strides.value);
   unit.strip = cutter.take(kPanelRows * kStripRow + kStripPad);
   unit.terms = cutter.take(kPanelRows * kStripRow + kStripPad);
   unit.weights = cutter.take((kBlockRows + 2 * kGuardRows) * kStripRow);
@@ -134,7 +141,7 @@ void clear_for_head(const Call& call, Unit& unit) {
                               &unit.query_outside, &unit.key_outside, &unit.value_outside}) {
     if (floats->count() != 0) clear(*floats);
   }
-  if (unit.step == 0) {
+  if (unit.step == 0 && !is_written_by_tile(call)) {
     clear(unit.d_keys);
     clear(unit.d_values);
     if (unit.d_raw_keys.count() != 0) clear(unit.d_raw_keys);
@@ -153,18 +160,19 @@ struct Outside {
   const float* sums;
   std::int64_t step, side_step;
 };
-void add_ends(const Outside& outside, std::int64_t count, const float* rows, std::int64_t stride,
-              std::int64_t dim, const Spread& spread, float* d_rows, float* d_table) {
+void add_ends(const Call& call, const Outside& outside, std::int64_t count, const float* rows,
+              std::int64_t stride, std::int64_t dim, const Spread& spread, float* d_rows,
+              float* d_table) {
   const std::int64_t last = (spread.count - 1) * stride;
   for (std::int64_t i = 0; i < count; ++i) {
     for (int side = 0; side < 2; ++side) {
       const float sum = outside.sums[i * outside.step + side * outside.side_step];
       if (sum == 0.0F) continue;
       const std::int64_t end = side == 0 ? 0 : last;
-      for (std::int64_t e = 0; e < dim; ++e) {
-        if (d_rows != nullptr) d_rows[i * stride + e] += sum * spread.rows.data()[end + e];
-        d_table[end + e] += sum * rows[i * stride + e];
+      if (d_rows != nullptr) {
+        call.kernels.add_rows(spread.rows.data() + end, 0, sum, 1, dim, d_rows + i * stride, 0);
       }
+      call.kernels.add_rows(rows + i * stride, 0, sum, 1, dim, d_table + end, 0);
     }
   }
 }
@@ -194,43 +202,43 @@ void write_queries(const Backward& backward, Unit& unit) {
       call.query_rotator->rotate(s.batch * call.q.tokens + token, count, block, strides.relative,
                                  core::Direction::transpose);
     }
-    const bool has_more = unit.d_position.count() != 0 || unit.d_segments.count() != 0;
-    for (std::int64_t r = 0; r < count && has_more; ++r) {
-      float* const row = block + r * strides.relative;
-      for (std::int64_t e = 0; e < call.head_dim; ++e) {
-        if (unit.d_position.count() != 0)
-          row[e] += scale * unit.d_position.data()[(first + r) * strides.relative + e];
-        if (unit.d_segments.count() == 0) continue;
-        for (int different = 0; different < 2; ++different) {
-          row[e] += scale * unit.d_segments.data()[(first + r) * 2 + different] *
-                    call.terms.segment_rows.row(head, different)[e];
-        }
+    if (unit.d_position.count() != 0) {
+      call.kernels.add_rows(unit.d_position.data() + first * strides.relative, strides.relative,
+                            scale, count, call.head_dim, block, strides.relative);
+    }
+    for (std::int64_t r = 0; r < count && unit.d_segments.count() != 0; ++r) {
+      for (int different = 0; different < 2; ++different) {
+        call.kernels.add_rows(call.terms.segment_rows.row(head, different), 0,
+                              scale * unit.d_segments.data()[(first + r) * 2 + different], 1,
+                              call.head_dim, block + r * strides.relative, 0);
       }
     }
     write_gradient(call, backward.gradients.d_q, s, head, token, count, block, strides.relative);
   }
 }
 
-// dk = T^T (dS^T q) + scale dS^T B and dv = P^T d_out, after all heads of the group.
-void write_keys(const Backward& backward, Unit& unit) {
+// dk = T^T (dS^T q) + scale dS^T B and dv = P^T d_out of the keys from `begin` on, after all heads of
+// the group. The gradients' memory begins with key `origin`.
+void write_keys(const Backward& backward, Unit& unit, std::int64_t begin, std::int64_t end,
+                std::int64_t origin) {
   const Call& call = backward.call;
   const Strides strides = strides_of(call);
   const Sequence& s = *unit.keys.sequence;
   float* const block = unit.block.data();
-  for (std::int64_t first = 0; first < s.keys; first += kTileKeys) {
-    const std::int64_t count = std::min(kTileKeys, s.keys - first);
+  for (std::int64_t first = begin; first < end; first += kTileKeys) {
+    const std::int64_t count = std::min(kTileKeys, end - first);
     const std::int64_t token = s.first_key + first;
-    call.kernels.scale_rows(unit.d_keys.data() + first * strides.content, strides.content, nullptr,
+    const std::int64_t local = first - origin;
+    call.kernels.scale_rows(unit.d_keys.data() + local * strides.content, strides.content, nullptr,
                             kNatural, count, call.head_dim, block, strides.relative);
     if (call.key_rotator) {
       call.key_rotator->rotate(s.batch * call.k.tokens + token, count, block, strides.relative,
                                core::Direction::transpose);
     }
     if (unit.d_raw_keys.count() != 0) {
-      for (std::int64_t i = 0; i < count * strides.relative; ++i) {
-        block[i] +=
-            static_cast<float>(call.scale) * unit.d_raw_keys.data()[first * strides.relative + i];
-      }
+      call.kernels.add_rows(unit.d_raw_keys.data() + first * strides.relative, strides.relative,
+                            static_cast<float>(call.scale), count, call.head_dim, block,
+                            strides.relative);
     }
     for (std::int64_t j = 0; j < count && !call.options.key_padding.empty(); ++j) {
       if (unit.keys.padding.data()[first + j] == 0.0F) continue;
@@ -239,7 +247,54 @@ void write_keys(const Backward& backward, Unit& unit) {
     write_gradient(call, backward.gradients.d_k, s, unit.keys.key_head, token, count, block,
                    strides.relative);
     write_gradient(call, backward.gradients.d_v, s, unit.keys.key_head, token, count,
-                   unit.d_values.data() + first * strides.value, strides.value);
+                   unit.d_values.data() + local * strides.value, strides.value);
+  }
+}
+
+void fill_tiles(const Call& call, Unit& unit, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t first = begin; first < end; first += kTileKeys) {
+    core::throw_if_cancelled();
+    fill_keys(call, unit.keys, first, std::min(first + kTileKeys, end), unit.key_scratch.data());
+  }
+}
+
+// `count` keys from `first` on as a head of their own: its key 0 is `first`.
+kernels::Head keys_of(kernels::Head head, std::int64_t first, std::int64_t count) {
+  head.keys = count;
+  head.offset -= first;
+  if (head.key_segments != nullptr) head.key_segments += first;
+  if (head.key_padding != nullptr) head.key_padding += first;
+  if (head.mask.kind != kernels::HeadMask::Kind::none) {
+    const std::int64_t size = head.mask.kind == kernels::HeadMask::Kind::additive
+                                  ? static_cast<std::int64_t>(sizeof(float))
+                                  : 1;
+    head.mask.data = static_cast<const char*>(head.mask.data) + first * head.mask.key_stride * size;
+    head.mask.keys -= first;
+  }
+  return head;
+}
+
+// The kernels over all queries, one tile of keys after the other, each filled before.
+void run_tiles(Backward& backward, Unit& unit, const kernels::Head& head,
+               kernels::BackwardHead rows, const kernels::BackwardScratch& scratch) {
+  const Call& call = backward.call;
+  const Strides strides = strides_of(call);
+  const bool writes = is_written_by_tile(call);
+  const std::int64_t keys = unit.keys.sequence->keys;
+  for (std::int64_t first = 0; first < keys; first += kTileKeys) {
+    const std::int64_t last = std::min(first + kTileKeys, keys);
+    unit.keys.origin = first;
+    fill_tiles(call, unit, first, last);
+    if (writes) {
+      clear(unit.d_keys);
+      clear(unit.d_values);
+    } else {
+      rows.d_keys = unit.d_keys.data() + first * strides.content;
+      rows.d_values = unit.d_values.data() + first * strides.value;
+    }
+    call.kernels.backward_head(keys_of(head, first, last - first), rows, scratch);
+    core::throw_if_cancelled();
+    if (writes) write_keys(backward, unit, first, last, first);
   }
 }
 
@@ -251,13 +306,8 @@ void run_head(Backward& backward, Unit& unit) {
   unit.keys.first_head = head;
   clear_for_head(call, unit);
   fill_tables(call, call.memory.backward_tables, unit.side, head, nullptr);
-  if (unit.step == 0 || call.extra_dim != 0) {
-    for (std::int64_t first = 0; first < s.keys; first += kTileKeys) {
-      core::throw_if_cancelled();
-      fill_keys(call, unit.keys, first, std::min(first + kTileKeys, s.keys),
-                unit.key_scratch.data());
-    }
-  }
+  const bool by_tile = is_backward_by_tile(call);
+  if (!by_tile && (unit.step == 0 || call.extra_dim != 0)) fill_tiles(call, unit, 0, s.keys);
   fill_far_keys(call, unit.keys, unit.side);
   fill_rows_of_queries(backward, unit);
   unit.bias_gradient = nullptr;
@@ -294,23 +344,31 @@ void run_head(Backward& backward, Unit& unit) {
   scratch.block.key_sums = unit.key_sums.data();
   scratch.weights = unit.weights.data();
   scratch.d_scores = unit.d_scores.data();
-  call.kernels.backward_head(head_of(call, unit.keys, unit.side), rows, scratch);
+  const kernels::Head whole = head_of(call, unit.keys, unit.side);
+  call.kernels.backward_far(whole, rows);
+  if (by_tile) {
+    run_tiles(backward, unit, whole, rows, scratch);
+  } else {
+    call.kernels.backward_head(whole, rows, scratch);
+  }
   core::throw_if_cancelled();
   if (call.terms.query_rows) {
-    add_ends({unit.query_outside.data(), 2, 1}, s.queries, unit.position.data(), strides.relative,
-             call.head_dim, unit.side.query_rows, unit.d_position.data(), unit.d_query_rows.data());
+    add_ends(call, {unit.query_outside.data(), 2, 1}, s.queries, unit.position.data(),
+             strides.relative, call.head_dim, unit.side.query_rows, unit.d_position.data(),
+             unit.d_query_rows.data());
   }
   if (call.terms.key_rows) {
-    add_ends({unit.key_outside.data(), 1, unit.key_outside.count() / 2}, s.keys,
+    add_ends(call, {unit.key_outside.data(), 1, unit.key_outside.count() / 2}, s.keys,
              unit.keys.raw.data(), strides.relative, call.head_dim, unit.side.key_rows,
              unit.d_raw_keys.data(), unit.d_key_rows.data());
   }
   if (call.terms.value_rows) {
-    add_ends({unit.value_outside.data(), 2, 1}, s.queries, unit.d_out.data(), strides.value,
+    add_ends(call, {unit.value_outside.data(), 2, 1}, s.queries, unit.d_out.data(), strides.value,
              call.value_dim, unit.side.value_rows, nullptr, unit.d_value_rows.data());
   }
   write_queries(backward, unit);
-  if (unit.step + 1 == call.group) write_keys(backward, unit);
+  if (unit.step + 1 == call.group && !is_written_by_tile(call))
+    write_keys(backward, unit, 0, s.keys, 0);
 }
 
 // Adds one head of unit `index` to the tables after those of the units before it.

@@ -171,7 +171,7 @@ class ZipReader {
     }
     if (method == kDeflated && !can_inflate()) {
       lacking(message("member ", quoted_name(member.name),
-                      " is compressed; compressed archives are not supported in this build"));
+                      " is compressed, and this build is without zlib (PHASOR_ZLIB)"));
     }
     member.method = method == 0 ? ZipMember::Method::stored : ZipMember::Method::deflated;
     member.crc = fields.at<std::uint32_t>(16);

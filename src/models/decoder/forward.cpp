@@ -87,7 +87,31 @@ class Forward {
     add_to(row, learned.data(), state_.compute.isa);
   }
 
+  // Calls body(first, count) for ranges of rows, on as many threads as gain.
+  template <class Body>
+  void for_ranges(std::int64_t rows, std::int64_t width, const Body& body) const {
+    const int threads = state_.compute.threads;
+    const std::int64_t worth =
+        rows * width * static_cast<std::int64_t>(sizeof(float)) / core::kThreadBytes;
+    const auto parts = static_cast<int>(
+        std::clamp<std::int64_t>(worth, 1, threads == 0 ? core::available_threads() : threads));
+    auto run = [&](int part, int count) {
+      const std::int64_t first = rows * part / count;
+      body(first, rows * (part + 1) / count - first);
+    };
+    core::run_parts(
+        parts,
+        [](void* call, int part, int count) { (*static_cast<decltype(run)*>(call))(part, count); },
+        &run);
+  }
+
   void normalise(const Norm& norm, const Rows& rows, const float* x, float* out) const {
+    for_ranges(rows.tokens, rows.width, [&](std::int64_t first, std::int64_t count) {
+      normalise_rows(norm, {count, rows.width, rows.stride}, x + first * rows.stride,
+                     out + first * rows.stride);
+    });
+  }
+  void normalise_rows(const Norm& norm, const Rows& rows, const float* x, float* out) const {
     const double epsilon = state_.settings.epsilon;
     const core::InstructionSet isa = state_.compute.isa;
     switch (family_.norm) {
@@ -106,11 +130,15 @@ class Forward {
 
   void add(float* branch) {
     const auto scale = static_cast<float>(state_.settings.residual_scale);
-    if (scale != 1.0F) {
-      for (std::int64_t i = 0; i < tokens_ * facts_.hidden; ++i) branch[i] *= scale;
-    }
-    add_to({work_.x.data(), static_cast<std::size_t>(tokens_ * facts_.hidden)}, branch,
-           state_.compute.isa);
+    for_ranges(tokens_, facts_.hidden, [&](std::int64_t first, std::int64_t count) {
+      float* const rows = branch + first * facts_.hidden;
+      const std::int64_t size = count * facts_.hidden;
+      if (scale != 1.0F) {
+        for (std::int64_t i = 0; i < size; ++i) rows[i] *= scale;
+      }
+      add_to({work_.x.data() + first * facts_.hidden, static_cast<std::size_t>(size)}, rows,
+             state_.compute.isa);
+    });
   }
 
   void run_layer(std::size_t index) {
@@ -243,19 +271,26 @@ class Forward {
   void run_expert(const Expert& expert, const float* x, std::int64_t tokens, float* out) {
     const std::int64_t size = tokens * facts_.intermediate;
     float* const up = sized(work_.up, size);
-    const auto span = [&](float* data) {
-      return std::span<float>(data, static_cast<std::size_t>(size));
+    const auto for_parts = [&](const auto& body) {
+      for_ranges(tokens, facts_.intermediate, [&](std::int64_t first, std::int64_t count) {
+        body(first * facts_.intermediate, static_cast<std::size_t>(count * facts_.intermediate));
+      });
     };
     float* inner = up;
     if (expert.gate.matrix.empty()) {
       const Product product = expert.up.into(up);
       multiply({&product, 1}, x, tokens, facts_.hidden, state_.compute);
-      activate(state_.settings.activation, span(up), state_.compute.isa);
+      for_parts([&](std::int64_t first, std::size_t count) {
+        activate(state_.settings.activation, {up + first, count}, state_.compute.isa);
+      });
     } else {
       inner = sized(work_.gate, size);
       const Product products[] = {expert.gate.into(inner), expert.up.into(up)};
       multiply(products, x, tokens, facts_.hidden, state_.compute);
-      activate_gate(state_.settings.activation, span(inner), up, state_.compute.isa);
+      for_parts([&](std::int64_t first, std::size_t count) {
+        activate_gate(state_.settings.activation, {inner + first, count}, up + first,
+                      state_.compute.isa);
+      });
     }
     const Product down = expert.down.into(out);
     multiply({&down, 1}, inner, tokens, facts_.intermediate, state_.compute);

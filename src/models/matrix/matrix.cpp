@@ -14,6 +14,7 @@ namespace phasor::models {
 namespace {
 
 using io::TensorType;
+using kernels::kGroupRows;
 
 struct Extent {
   std::int64_t rows, columns;
@@ -90,7 +91,9 @@ struct Packing {
   void run(std::int64_t from, std::int64_t to) const {
     // Rows at a time that stay in the processor's cache between the file, the check and the packing.
     constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
-    const auto most = static_cast<std::int64_t>(std::max<std::size_t>(1, kPieceBytes / row_bytes));
+    // Whole groups, which are packed at once.
+    const std::int64_t most = rounded_up(
+        static_cast<std::int64_t>(std::max<std::size_t>(1, kPieceBytes / row_bytes)), kGroupRows);
     std::vector<std::byte> read;
     std::int64_t before = 0;  // rows of the parts before this one
     for (const TensorRows& part : parts) {
@@ -145,8 +148,7 @@ Matrix Matrix::pack(std::span<const TensorRows> parts) {
       [](void* context, int part, int count) {
         const auto& self = *static_cast<const Packing*>(context);
         const std::int64_t groups = self.packed.weights.groups;
-        self.run(groups * part / count * kernels::kGroupRows,
-                 groups * (part + 1) / count * kernels::kGroupRows);
+        self.run(groups * part / count * kGroupRows, groups * (part + 1) / count * kGroupRows);
       },
       &packing);
   Matrix matrix;
@@ -181,12 +183,12 @@ void Matrix::row(std::int64_t index, std::span<float> out) const {
   // The whole group, since its rows are interleaved.
   ThreadScratch scratch;
   auto* const group = reinterpret_cast<float*>(
-      scratch.at_least(static_cast<std::size_t>(kernels::kGroupRows * columns()) * sizeof(float)));
+      scratch.at_least(static_cast<std::size_t>(kGroupRows * columns()) * sizeof(float)));
   kernels_for(core::InstructionSet::best)
-      .dequantise(packed_->weights, index / kernels::kGroupRows, group, kernels::kGroupRows);
-  const std::size_t lane = static_cast<std::size_t>(index % kernels::kGroupRows);
+      .dequantise(packed_->weights, index / kGroupRows, group, kGroupRows);
+  const std::size_t lane = static_cast<std::size_t>(index % kGroupRows);
   for (std::size_t c = 0; c < out.size(); ++c)
-    out[c] = group[c * static_cast<std::size_t>(kernels::kGroupRows) + lane];
+    out[c] = group[c * static_cast<std::size_t>(kGroupRows) + lane];
 }
 
 }  // namespace phasor::models

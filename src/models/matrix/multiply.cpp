@@ -27,9 +27,14 @@ using kernels::Weights;
 // Up to this many tokens the weights are streamed; above, the GEMM library or the tiles are faster.
 constexpr std::int64_t kStreamExact = 24, kStreamFast = 4, kStreamFloats = 16;
 constexpr float kSecondStep = 2.0F;
+// Weights times tokens that are worth a thread. Less than core::kThreadBytes: weights come from
+// memory, where 64 KiB take some five microseconds.
+constexpr std::int64_t kWorthThread = std::int64_t{64} * 1024;
 constexpr std::size_t kMostTileTokens = 16;
-// Floats of a panel of dequantised rows: fits in the L2 cache.
-constexpr std::int64_t kPanelFloats = std::int64_t{256} * 1024;
+// Floats of a panel of dequantised rows, and its columns at most. The library is slow with panels of
+// few rows and many columns: longer rows are multiplied in pieces, whose results are added.
+constexpr std::int64_t kPanelFloats = std::int64_t{384} * 1024;
+constexpr std::int64_t kPanelColumns = 768;
 // Tokens of one call of the GEMM library, which cannot be cancelled: some 20 ms with such a panel.
 constexpr std::int64_t kGemmTokens = 4096;
 // Groups between two looks at the caller's cancellation, for many tokens without that library.
@@ -68,7 +73,7 @@ class Call {
  private:
   [[nodiscard]] int wanted_parts() const {
     const int most = options_.threads == 0 ? core::available_threads() : options_.threads;
-    const std::int64_t worth = std::max<std::int64_t>(1, bytes_ * tokens_ / core::kThreadBytes);
+    const std::int64_t worth = std::max<std::int64_t>(1, bytes_ * tokens_ / kWorthThread);
     return static_cast<int>(std::min<std::int64_t>(most, worth));
   }
 
@@ -90,7 +95,8 @@ class Call {
       fast |= way == Way::stream_fast;
       tile |= way == Way::tile;
       if (way == Way::gemm)
-        room = std::max(room, panel_groups() * kGroupRows * columns_ * std::int64_t{sizeof(float)});
+        room = std::max(room, panel_groups(weights) * kGroupRows * panel_units(weights) *
+                                  layout_of(weights.format).columns * std::int64_t{sizeof(float)});
       if (way == Way::tile) room = std::max(room, 2 * kernels_.unpacked_bytes(weights));
     }
     // A call uses one of the three: weights with blocks agree on it.
@@ -170,8 +176,15 @@ class Call {
     }
   }
 
-  [[nodiscard]] std::int64_t panel_groups() const {
-    return std::max<std::int64_t>(4, kPanelFloats / (columns_ * kGroupRows));
+  // Units of a panel: the rows are divided into pieces of about the same length.
+  [[nodiscard]] static std::int64_t panel_units(const Weights& weights) {
+    const std::int64_t columns = weights.units * layout_of(weights.format).columns;
+    const std::int64_t pieces = (columns + kPanelColumns - 1) / kPanelColumns;
+    return (weights.units + pieces - 1) / pieces;
+  }
+  [[nodiscard]] static std::int64_t panel_groups(const Weights& weights) {
+    const std::int64_t columns = panel_units(weights) * layout_of(weights.format).columns;
+    return std::max<std::int64_t>(4, kPanelFloats / (columns * kGroupRows));
   }
 
   // Groups are distributed by their bytes, over all matrices of the call.
@@ -196,6 +209,20 @@ class Call {
     Weights some = weights;
     some.data += begin * weights.group_bytes;
     some.groups = end - begin;
+    return some;
+  }
+  // The same rows from unit `first` on.
+  [[nodiscard]] static Weights units_of(const Weights& weights, std::int64_t first,
+                                        std::int64_t count) {
+    const kernels::Layout layout = layout_of(weights.format);
+    Weights some = weights;
+    some.units = count;
+    if (is_plain(weights)) {
+      some.data += first * layout.code_bytes;
+    } else {
+      some.data += first * layout.head_bytes;
+      some.head_bytes += first * (layout.code_bytes - layout.head_bytes);
+    }
     return some;
   }
   [[nodiscard]] static Results results_of(const Product& product, std::int64_t rows,
@@ -229,27 +256,39 @@ class Call {
     }
   }
 
-  // A panel of rows as floats, times all tokens.
+  // Panels of rows as floats, times all tokens.
   void run_gemm(const Product& product, const Weights& weights, std::int64_t begin,
                 std::int64_t end, std::byte* room) {
-    auto* const panel = reinterpret_cast<float*>(room);
-    for (std::int64_t first = begin; first < end; first += panel_groups()) {
-      const std::int64_t count = std::min(panel_groups(), end - first);
-      const std::int64_t width = count * kGroupRows;
-      for (std::int64_t g = 0; g < count; ++g)
-        kernels_.dequantise(weights, first + g, panel + g * kGroupRows, width);
+    const std::int64_t step = panel_groups(weights), units = panel_units(weights);
+    for (std::int64_t first = begin; first < end; first += step) {
+      const std::int64_t count = std::min(step, end - first);
       const Results results = results_of(product, product.matrix->rows(), first, 0);
-      const std::int64_t rows = std::min(width, results.rows);
-      for (std::int64_t t = 0; t < tokens_; t += kGemmTokens) {
-        core::throw_if_cancelled();
-        if (!gemm(std::min(kGemmTokens, tokens_ - t), rows, columns_,
-                  {x_ + t * x_stride_, x_stride_}, {panel, width}, results.out + t * results.stride,
-                  results.stride, Into::overwrite, options_.isa)) {
-          failed_ = true;
-        }
+      for (std::int64_t unit = 0; unit < weights.units; unit += units) {
+        run_panel(groups_of(units_of(weights, unit, std::min(units, weights.units - unit)), first,
+                            first + count),
+                  unit * layout_of(weights.format).columns, results,
+                  reinterpret_cast<float*>(room));
       }
+      const std::int64_t rows = std::min(count * kGroupRows, results.rows);
       for (std::int64_t t = 0; t < tokens_ && results.bias != nullptr; ++t)
         kernels_.layer.add(results.out + t * results.stride, results.bias, rows);
+    }
+  }
+
+  // `weights` begin at column `first`; the results of later columns are added to those before.
+  void run_panel(const Weights& weights, std::int64_t first, const Results& results, float* panel) {
+    const std::int64_t width = weights.groups * kGroupRows;
+    const std::int64_t columns = weights.units * layout_of(weights.format).columns;
+    for (std::int64_t g = 0; g < weights.groups; ++g)
+      kernels_.dequantise(weights, g, panel + g * kGroupRows, width);
+    for (std::int64_t t = 0; t < tokens_; t += kGemmTokens) {
+      core::throw_if_cancelled();
+      if (!gemm(std::min(kGemmTokens, tokens_ - t), std::min(width, results.rows), columns,
+                {x_ + t * x_stride_ + first, x_stride_}, {panel, width},
+                results.out + t * results.stride, results.stride,
+                first == 0 ? Into::overwrite : Into::add, options_.isa)) {
+        failed_ = true;
+      }
     }
   }
 

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 #include "models/matrix/packed.hpp"
 #include "phasor/core/cancellation.hpp"
@@ -76,6 +78,8 @@ std::uint8_t byte_at(const std::byte* bytes, unsigned index) {
   return std::to_integer<std::uint8_t>(bytes[index]);
 }
 
+constexpr std::uint32_t kSigns = 0x80808080U;
+
 // q8_0, q4_0, q4_1: the file's words as they are; q8_0 with the sign bits flipped.
 void pack_words(const Row& to, std::int64_t unit, const std::byte* block, std::size_t halves,
                 std::size_t words, std::uint32_t flipped_bits) {
@@ -146,7 +150,6 @@ void pack_q6_k(const Row& to, std::int64_t unit, const std::byte* block) {
 }
 
 void pack_block(const Row& to, std::int64_t unit, const std::byte* block) {
-  constexpr std::uint32_t kSigns = 0x80808080U;
   switch (to.weights.format) {
     case Format::q8_0:
       return pack_words(to, unit, block, 1, 8, kSigns);
@@ -184,6 +187,129 @@ void pack_doubles(const Row& to, std::int64_t columns, const std::byte* bytes) {
     std::memcpy(&value, bytes + static_cast<std::size_t>(c) * sizeof(value), sizeof(value));
     const auto rounded = static_cast<float>(value);
     std::memcpy(at, &rounded, sizeof(rounded));
+  }
+}
+
+// 16 bytes of a row.
+using Words = std::uint32_t __attribute__((vector_size(16)));
+using Shorts = std::uint16_t __attribute__((vector_size(16)));
+template <class Element>
+using Lanes = std::conditional_t<sizeof(Element) == 4, Words, Shorts>;
+
+// (a0 b0 a1 b1 ...) of the first halves of a and b, and of the second.
+Words zip_first(Words a, Words b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+Words zip_second(Words a, Words b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+Shorts zip_first(Shorts a, Shorts b) {
+  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+}
+Shorts zip_second(Shorts a, Shorts b) {
+  return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+}
+
+// As many rows of 16 bytes as a row has elements, transposed: zipping row i with row i + half
+// rotates the bits of (row, lane) by one. Index sequences, so that all rows stay in registers.
+template <class Element>
+struct Square {
+  static constexpr std::size_t kSide = 16 / sizeof(Element);
+  using All = std::make_index_sequence<kSide>;
+  Lanes<Element> rows[kSide];
+
+  template <std::size_t... I>
+  void read(const std::byte* from, std::size_t row_bytes, std::index_sequence<I...> /*all*/) {
+    (std::memcpy(&rows[I], from + I * row_bytes, 16), ...);
+  }
+  template <std::size_t... I>
+  void write(std::byte* to, std::size_t row_bytes, std::index_sequence<I...> /*all*/) const {
+    (std::memcpy(to + I * row_bytes, &rows[I], 16), ...);
+  }
+  template <std::size_t... I>
+  [[nodiscard]] Square zipped(std::index_sequence<I...> /*all*/) const {
+    return {{(I % 2 == 0 ? zip_first(rows[I / 2], rows[I / 2 + kSide / 2])
+                         : zip_second(rows[I / 2], rows[I / 2 + kSide / 2]))...}};
+  }
+  template <std::size_t... I>
+  void flip(Element bits, std::index_sequence<I...> /*all*/) {
+    ((rows[I] ^= bits), ...);
+  }
+};
+template <class Element>
+void transpose(const std::byte* from, std::size_t from_bytes, std::byte* to, std::size_t to_bytes,
+               Element flipped_bits) {
+  Square<Element> square;
+  constexpr typename Square<Element>::All all;
+  square.read(from, from_bytes, all);
+  square.flip(flipped_bits, all);
+  for (std::size_t i = 1; i < Square<Element>::kSide; i *= 2) square = square.zipped(all);
+  square.write(to, to_bytes, all);
+}
+
+// The 16 rows of a group at once, with the result of pack_row() for each.
+template <class Element>
+void pack_plain_group(std::byte* group, std::int64_t columns, const std::byte* bytes,
+                      std::size_t row_bytes) {
+  constexpr auto kSide = static_cast<std::int64_t>(Square<Element>::kSide);
+  constexpr std::size_t kColumnBytes = kGroupRows * sizeof(Element);
+  std::int64_t c = 0;
+  for (; c + kSide <= columns; c += kSide) {
+    for (std::int64_t r = 0; r < kGroupRows; r += kSide) {
+      transpose<Element>(bytes + static_cast<std::size_t>(r) * row_bytes +
+                             static_cast<std::size_t>(c) * sizeof(Element),
+                         row_bytes,
+                         group + static_cast<std::size_t>(c) * kColumnBytes +
+                             static_cast<std::size_t>(r) * sizeof(Element),
+                         kColumnBytes, 0);
+    }
+  }
+  for (; c < columns; ++c) {
+    for (std::size_t r = 0; r < static_cast<std::size_t>(kGroupRows); ++r)
+      std::memcpy(group + static_cast<std::size_t>(c) * kColumnBytes + r * sizeof(Element),
+                  bytes + r * row_bytes + static_cast<std::size_t>(c) * sizeof(Element),
+                  sizeof(Element));
+  }
+}
+void pack_words_group(const Weights& weights, std::byte* group, const std::byte* bytes,
+                      std::size_t row_bytes, std::size_t halves, std::size_t words,
+                      std::uint32_t flipped_bits) {
+  constexpr auto kRows = static_cast<std::size_t>(kGroupRows);
+  const std::size_t block_bytes = 2 * halves + 4 * words;
+  for (std::int64_t unit = 0; unit < weights.units; ++unit, bytes += block_bytes) {
+    const Row to{weights, group, 0};
+    for (std::size_t h = 0; h < halves; ++h) {
+      for (std::size_t r = 0; r < kRows; ++r)
+        std::memcpy(to.half(unit, h) + 2 * r, bytes + r * row_bytes + 2 * h, 2);
+    }
+    for (std::size_t w = 0; w < words; w += 4) {
+      for (std::size_t r = 0; r < kRows; r += 4)
+        transpose<std::uint32_t>(bytes + r * row_bytes + 2 * halves + 4 * w, row_bytes,
+                                 to.codes(unit) + w * kWordStride + 4 * r, kWordStride,
+                                 flipped_bits);
+    }
+  }
+}
+// False: this type is packed row by row.
+bool pack_group(const Matrix::Packed& packed, std::byte* group, const std::byte* bytes,
+                std::size_t row_bytes) {
+  const auto words = [&](std::size_t halves, std::size_t count, std::uint32_t flipped_bits) {
+    pack_words_group(packed.weights, group, bytes, row_bytes, halves, count, flipped_bits);
+    return true;
+  };
+  switch (packed.type) {
+    case TensorType::f32:
+      pack_plain_group<std::uint32_t>(group, packed.columns, bytes, row_bytes);
+      return true;
+    case TensorType::f16:
+    case TensorType::bf16:
+      pack_plain_group<std::uint16_t>(group, packed.columns, bytes, row_bytes);
+      return true;
+    case TensorType::q8_0:
+      return words(1, 8, kSigns);
+    case TensorType::q4_0:
+    case TensorType::iq4_nl:
+      return words(1, 4, 0);
+    case TensorType::q4_1:
+      return words(2, 4, 0);
+    default:
+      return false;
   }
 }
 
@@ -248,11 +374,20 @@ void pack_rows(Matrix::Packed& packed, std::int64_t first_row, std::int64_t coun
   const std::size_t row_bytes =
       static_cast<std::size_t>(packed.columns / io::block_elements(packed.type)) *
       io::block_bytes(packed.type);
-  for (std::int64_t r = first_row; r < first_row + count; ++r, bytes += row_bytes) {
+  const std::int64_t end = first_row + count;
+  for (std::int64_t r = first_row; r < end;) {
+    std::byte* const group = packed.memory.get() + r / kGroupRows * weights.group_bytes;
+    std::int64_t done = 1;
     if (r % kGroupRows == 0) core::throw_if_cancelled();
-    const Row to{weights, packed.memory.get() + r / kGroupRows * weights.group_bytes,
-                 static_cast<std::size_t>(r % kGroupRows)};
-    pack_row(packed.type, to, packed.columns, bytes);
+    if (r % kGroupRows == 0 && end - r >= kGroupRows &&
+        pack_group(packed, group, bytes, row_bytes)) {
+      done = kGroupRows;
+    } else {
+      pack_row(packed.type, {weights, group, static_cast<std::size_t>(r % kGroupRows)},
+               packed.columns, bytes);
+    }
+    r += done;
+    bytes += static_cast<std::size_t>(done) * row_bytes;
   }
 }
 

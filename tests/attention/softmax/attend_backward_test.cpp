@@ -117,6 +117,21 @@ TEST_P(AttendBackward, IsTheReferenceAcrossEveryTileEdge) {
   }
 }
 
+// Three tiles of keys, each packed and written on its own, or all at once if heads share them.
+TEST_P(AttendBackward, ShiftsWhatBelongsToKeysFromTileToTile) {
+  for (const std::int64_t key_heads : {2, 1}) {
+    Case c = around_tile_edges(GetParam());
+    c.key_heads = key_heads;
+    c.queries = 100;
+    c.keys = 390;
+    c.masked = Masked::additive_rank_4;
+    c.padded = Padded::flags;
+    c.window = 250;
+    c.causality = key_heads == 2 ? Causality::none : Causality::bottom_right;
+    expect_backward(c);
+  }
+}
+
 TEST_P(AttendBackward, SumsOverGroupedHeads) {
   Case c = around_tile_edges(GetParam());
   c.heads = 6;

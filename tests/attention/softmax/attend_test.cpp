@@ -49,6 +49,20 @@ TEST_P(Attend, IsTheReferenceAcrossEveryTileEdge) {
   }
 }
 
+// What a tile of keys leaves for the next one, and that for the one after.
+TEST_P(Attend, ContinuesFromTileToTile) {
+  for (const Causality causality : {Causality::none, Causality::bottom_right}) {
+    Case c = around_tile_edges(GetParam());
+    c.batch = 1;
+    c.queries = 200;
+    c.keys = 777;
+    c.causality = causality;
+    expect_attends(c);
+    c.window = 500;
+    expect_attends(c);
+  }
+}
+
 TEST_P(Attend, SeesOnlyTheWindow) {
   for (const std::int64_t window : {1, 5, 96, 200}) {
     for (const Causality causality : {Causality::none, Causality::bottom_right}) {

@@ -19,18 +19,20 @@ enum class PositionIds : std::uint8_t {
   packed,       // sequences of different lengths after each other, each counted from 0
   reordered,    // keys in any order
   far_apart,    // queries and keys counted, thousands from each other
+  tile_gaps,    // queries counted; keys too, with a jump after every tile of them
 };
-inline constexpr std::array kGivenPositions = {
-    PositionIds::scattered, PositionIds::moved,     PositionIds::left_padded, PositionIds::gaps,
-    PositionIds::packed,    PositionIds::reordered, PositionIds::far_apart};
+inline constexpr std::array kGivenPositions = {PositionIds::scattered,   PositionIds::moved,
+                                               PositionIds::left_padded, PositionIds::gaps,
+                                               PositionIds::packed,      PositionIds::reordered,
+                                               PositionIds::far_apart,   PositionIds::tile_gaps};
 inline const char* name_of(PositionIds positions) {
-  constexpr std::array kNames = {"by_default", "scattered", "moved",     "left_padded",
-                                 "gaps",       "packed",    "reordered", "far_apart"};
+  constexpr std::array kNames = {"by_default", "scattered", "moved",     "left_padded", "gaps",
+                                 "packed",     "reordered", "far_apart", "tile_gaps"};
   return kNames[static_cast<std::size_t>(positions)];
 }
 
-// [batch, tokens] each. Unless they are scattered, moved or far apart, the queries are the last of
-// the keys.
+// [batch, tokens] each. Unless they are scattered, moved, far apart or have gaps between tiles, the
+// queries are the last of the keys.
 struct GivenIds {
   std::vector<std::int64_t> queries, keys;
   std::vector<std::uint8_t> padding;  // empty: none
@@ -73,6 +75,12 @@ struct GivenIds {
         const std::int64_t query = kind == PositionIds::moved ? uniform(0, 60) : key + 5000;
         for (std::int64_t i = 0; i < query_count; ++i) queries.push_back(query + i);
         for (std::int64_t j = 0; j < key_count; ++j) keys.push_back(key + j);
+        continue;
+      }
+      if (kind == PositionIds::tile_gaps) {
+        constexpr std::int64_t kTile = 192;
+        for (std::int64_t i = 0; i < query_count; ++i) queries.push_back(key_count / 2 + i);
+        for (std::int64_t j = 0; j < key_count; ++j) keys.push_back(j + j / kTile * 13);
         continue;
       }
       const std::int64_t pad = uniform(0, key_count / 2);

@@ -142,6 +142,8 @@ TEST_P(MatrixProducts, AgreeWithDoubleEverywhere) {
       }
     }
   }
+  // Rows that the GEMM library multiplies in pieces, the last one shorter.
+  check_shape(type, 19, block == 1 ? 1603 : block == 32 ? 1632 : 2304, 33, worst);
   // Bounds are for the worst case; on average an exact product is as exact as float32 allows.
   EXPECT_LT(std::sqrt(worst.squares / worst.square_sum), 4e-7);
   RecordProperty("exact_share_of_bound", std::to_string(worst.exact));

@@ -76,7 +76,7 @@ struct Product {
 // throws   Error(shape_mismatch): matrices of different widths, strides below the width, tokens below
 //          0; Error(invalid_argument): a product without a matrix; before an output is written.
 //          std::bad_alloc, Error(internal) when the GEMM library fails: outputs are unspecified
-// cost     no thread for less than core::kThreadBytes of weights times tokens a thread; memory for
+// cost     no thread for less than 64 KiB of weights times tokens a thread; memory for
 //          the prepared activations and a panel of rows stays with the calling thread
 void multiply(std::span<const Product> products, const float* x, std::int64_t tokens,
               std::int64_t x_stride, const ComputeOptions& options = {});

@@ -8,30 +8,55 @@ namespace {
 // Weights below this are exact zeros: a product with subnormal numbers costs a hundred cycles.
 constexpr float kSmallestExponent = -100.0F;
 
+#if defined(__AVX512F__)
+inline Float less_nearest(Float x) {
+  constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  return reinterpret_cast<Float>(
+      _mm512_maskz_reduce_ps(kAllLanes, reinterpret_cast<__m512>(x), kNearest));
+}
+// p 2^whole, or 0 where x is below kSmallestExponent.
+inline Float scaled_or_zero(Float p, Float whole, Float x) {
+  const __mmask16 is_kept = _mm512_cmp_ps_mask(
+      reinterpret_cast<__m512>(x), reinterpret_cast<__m512>(splat(kSmallestExponent)), _CMP_NLT_UQ);
+  return reinterpret_cast<Float>(_mm512_maskz_scalef_ps(is_kept, reinterpret_cast<__m512>(p),
+                                                        reinterpret_cast<__m512>(whole)));
+}
+#endif
+
 // x[i] = 2^x[i] for x <= 1 or so; 0 below kSmallestExponent, -infinity included; NaN stays NaN. The
 // polynomial of degree 5 on [-1/2, 1/2] is off by at most 9.2e-8 of the value. Several vectors step
 // by step: one alone waits for each of its own results.
 template <int kCount>
 inline void exp2_of_each(Float* x) {
-  const Float magic = splat(0x1.8p23F);
-  Float shifted[kCount], part[kCount], p[kCount];
+  Float whole[kCount], part[kCount], p[kCount];
   const auto each = [](auto step) __attribute__((always_inline)) {
     PHASOR_UNROLL
     for (int i = 0; i < kCount; ++i) step(i);
   };
-  each([&](int i) { shifted[i] = x[i] + magic; });
-  each([&](int i) { part[i] = x[i] - (shifted[i] - magic); });
+#if defined(__AVX512F__)
+  // x less the nearest integer, in one instruction.
+  each([&](int i) { part[i] = less_nearest(x[i]); });
+  each([&](int i) { whole[i] = x[i] - part[i]; });
+#else
+  const Float magic = splat(0x1.8p23F);
+  each([&](int i) { whole[i] = x[i] + magic; });
+  each([&](int i) { part[i] = x[i] - (whole[i] - magic); });
+#endif
   each([&](int i) { p[i] = mul_add(splat(1.3264727e-3F), part[i], splat(9.671513e-3F)); });
   each([&](int i) { p[i] = mul_add(p[i], part[i], splat(5.5507336e-2F)); });
   each([&](int i) { p[i] = mul_add(p[i], part[i], splat(2.4022242e-1F)); });
   each([&](int i) { p[i] = mul_add(p[i], part[i], splat(6.93147e-1F)); });
   each([&](int i) { p[i] = mul_add(p[i], part[i], splat(1.0F)); });
-  // The low bits of `shifted` are the integer; a product, not an addition to the exponent, so that
+#if defined(__AVX512F__)
+  each([&](int i) { x[i] = scaled_or_zero(p[i], whole[i], x[i]); });
+#else
+  // The low bits of `whole` are the integer; a product, not an addition to the exponent, so that
   // NaN stays NaN.
   each([&](int i) {
-    p[i] *= reinterpret_cast<Float>((reinterpret_cast<Bits>(shifted[i]) + 127U) << 23);
+    p[i] *= reinterpret_cast<Float>((reinterpret_cast<Bits>(whole[i]) + 127U) << 23);
   });
   each([&](int i) { x[i] = x[i] < splat(kSmallestExponent) ? Float{} : p[i]; });
+#endif
 }
 inline Float exp2_of(Float x) {
   exp2_of_each<1>(&x);

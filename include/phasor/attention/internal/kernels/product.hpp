@@ -52,14 +52,29 @@ enum class Walk {
   blocks,  // A in blocks [kRows][kFloats], one for each kFloats of k; b_step = kFloats
   fixed,   // a_row, a_step and b_vector are constants of the caller
 };
-// Floats from one k to the next in rows of A packed as columns: kRows rounded up to whole vectors.
-constexpr int kPitch = (kRows + kFloats - 1) / kFloats * kFloats;
+// Floats from one k to the next in rows of A packed as columns: six of them, where one vector writes
+// them (gaps would fill the first cache), otherwise whole vectors.
+constexpr int kPitch = kFloats >= kRows ? kRows : (kRows + kFloats - 1) / kFloats * kFloats;
 
 // sum[v] += a columns[v].
 template <int kCount>
 PHASOR_IN_PLACE void accumulate(Float* sum, const float* a, const Float* columns) {
-#if defined(__FMA__) && !defined(__AVX512F__)
-  // 12 sums, 2 columns and 1 value in 16 registers: in an unrolled loop GCC copies and spills some.
+  // The sums, the columns and one value fill the registers: in an unrolled loop GCC copies some and
+  // spills some (4 % of a product from the first cache at AVX-512).
+#if defined(__AVX512F__)
+  if constexpr (kCount == 4) {
+    Float value, sum0 = sum[0], sum1 = sum[1], sum2 = sum[2], sum3 = sum[3];
+    asm("vbroadcastss %5, %4\n\tvfmadd231ps %6, %4, %0\n\tvfmadd231ps %7, %4, %1\n\t"
+        "vfmadd231ps %8, %4, %2\n\tvfmadd231ps %9, %4, %3"
+        : "+v"(sum0), "+v"(sum1), "+v"(sum2), "+v"(sum3), "=&v"(value)
+        : "m"(*a), "v"(columns[0]), "v"(columns[1]), "v"(columns[2]), "v"(columns[3]));
+    sum[0] = sum0;
+    sum[1] = sum1;
+    sum[2] = sum2;
+    sum[3] = sum3;
+    return;
+  }
+#elif defined(__FMA__)
   if constexpr (kCount == 2) {
     Float value, sum0 = sum[0], sum1 = sum[1];
     asm("vbroadcastss %3, %2\n\tvfmadd231ps %4, %2, %0\n\tvfmadd231ps %5, %2, %1"
