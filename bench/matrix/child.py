@@ -53,7 +53,7 @@ def answer(make: Any, task: dict[str, Any]) -> dict[str, Any]:
     except Refused as error:
         return {"refused": str(error)}
     except Exception as error:  # noqa: BLE001 - whatever an engine raises is a cell of the matrix
-        return {"failed": "out of memory"} if out_of_memory(error) else failure(error)
+        return failure(error)
     if y.shape != x.shape:
         return {"failed": f"shape {list(y.shape)} instead of {list(x.shape)}"}
     np.save(task["output"], y)
@@ -61,6 +61,8 @@ def answer(make: Any, task: dict[str, Any]) -> dict[str, Any]:
 
 
 def failure(error: Exception) -> dict[str, Any]:
+    if out_of_memory(error):
+        return {"failed": "out of memory"}
     lines = str(error).strip().splitlines()
     return {"failed": f"{type(error).__name__}: {lines[0] if lines else ''}"[:160]}
 

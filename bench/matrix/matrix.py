@@ -179,7 +179,9 @@ def package_of(adapter: Path) -> str:
 
 
 def versions_in(python: Path, packages: list[str]) -> dict[str, str]:
-    out = subprocess.run([str(python), "-c", VERSIONS, *packages], capture_output=True, text=True, check=False)
+    # Python -c looks for modules in its folder: one of the user's may have a folder named like an engine.
+    command = [str(python.absolute()), "-c", VERSIONS, *packages]
+    out = subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE)
     if out.returncode != 0:
         lines = out.stderr.strip().splitlines() or ["no message"]
         raise SystemExit(f"matrix: {python} cannot list its packages, exit code {out.returncode}: {lines[-1]}")
@@ -292,7 +294,7 @@ def main() -> None:
     parser.add_argument("--cases", default="*", help="cases whose names match (* any text)")
     parser.add_argument("--variants", default="*", help="variants of adapters whose labels match; '' is the plain one")
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for one call of an engine")
-    parser.add_argument("--memory-limit", type=float, default=2.0, help="GB that an engine may allocate")
+    parser.add_argument("--memory-limit", type=float, default=4.0, help="GB that an engine may allocate")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "build/matrix.json")
     kept = "keep the engines and cases of the output that are not run again"
     parser.add_argument("--add", action="store_true", help=kept)

@@ -16,6 +16,8 @@ import torch
 
 from case import Case, Floats, Positions, Rotate, out_of_memory
 
+MOST_PAIRS = 4096  # a range up to here is not of positions: a table of so few rows fits
+
 
 class Rows:
     """Positions that are asked for, and whether a table was made of these alone."""
@@ -34,8 +36,8 @@ class Rows:
         arange = torch.arange
 
         def shorter(*arguments: Any, **options: Any) -> torch.Tensor:
-            end = arguments[-1] if arguments else options["end"]
-            if len(arguments) > 1 or end <= int(self.positions.max()):
+            of_positions = len(arguments) == 1 or (len(arguments) == 2 and arguments[0] == 0)
+            if not of_positions or arguments[-1] <= max(int(self.positions.max()), MOST_PAIRS):
                 return arange(*arguments, **options)
             self.alone = True
             return self.positions.to(options.get("dtype") or torch.int64)
