@@ -13,17 +13,10 @@ import phasor
 import phasor.torch as pt
 import pytest
 import torch
+from torch_serving_test import LENGTH, LLAMA3
 
 os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
 HEAD_DIM = 64
-LENGTH = 140_000
-LLAMA3 = {
-    "rope_type": "llama3",
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
-}
 YARN = {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096}
 ROPES: dict[str, dict[str, Any]] = {"default": {"rope_type": "default"}, "llama3": LLAMA3, "yarn": YARN}
 
