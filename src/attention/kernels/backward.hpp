@@ -94,8 +94,11 @@ inline void score_gradients(const Head& head, const BackwardHead& backward, cons
     for (std::int64_t t = panel.begin; t < end; t += kFloats) {
       Float weight[kAtOnce];
       PHASOR_UNROLL
-      for (int r = 0; r < kAtOnce; ++r)
-        weight[r] = load<Float>(weights + r * kStripRow + t) - base[r];
+      for (int r = 0; r < kAtOnce; ++r) {
+        // No weight is above 1: of large scores log_sum has an error of many units.
+        const Float exponent = load<Float>(weights + r * kStripRow + t) - base[r];
+        weight[r] = exponent > Float{} ? Float{} : exponent;
+      }
       exp2_of_each<kAtOnce>(weight);
       PHASOR_UNROLL
       for (int r = 0; r < kAtOnce; ++r) {

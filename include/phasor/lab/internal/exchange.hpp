@@ -20,7 +20,7 @@ struct Slice {
 // epsilon. Rows are computed alike on any rank; sums over rows are added in another order.
 inline constexpr double kRanksLossError =
     8.0;  // of a loss with the same parameters, relative to it
-inline constexpr double kRanksGradientError = 16.0;  // of its gradients, relative to their norm
+inline constexpr double kRanksGradientError = 32.0;  // of its gradients, relative to their norm
 // Of the curves of losses, norms and validation losses, relative to them, for each step so far: an error of
 // the gradients moves the parameters of all later steps. Norms of gradients move most.
 inline constexpr double kRanksCurveError = 32.0;
