@@ -362,6 +362,18 @@ TEST(AttendBackwardRefuses, RotatedKeys) {
   }
 }
 
+// Rounding log_sum_exp of such scores makes an error of many units: no weight may be above 1.
+TEST(AttendBackwardTerms, HugeScoresHaveFiniteGradients) {
+  Problem p({.queries = 97, .keys = 193});
+  p.options.scale = 1e12;
+  for (const core::InstructionSet isa : core::available_instruction_sets()) {
+    const AttendGradients got = run_backward(p, {}, isa, 1);
+    for (const Tensor* gradient : {&got.d_q, &got.d_k, &got.d_v}) {
+      for (const double value : gradient->wide()) ASSERT_TRUE(std::isfinite(value));
+    }
+  }
+}
+
 TEST(AttendBackwardTerms, RandomCombinations) {
   for_random_cases(120,
                    {.queries = kBackwardSizes,
