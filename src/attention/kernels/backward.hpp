@@ -78,7 +78,7 @@ template <bool kPlain>
 inline void score_gradients(const Head& head, const BackwardHead& backward, const Tile& tile,
                             const Panel& panel, const float* shift, const float* value_shift,
                             const float* slopes) {
-  const std::int64_t end = panel.begin + rounded_up(panel.end - panel.begin, kFloats);
+  const std::int64_t end = vector_end(panel);
   constexpr int kAtOnce = 3;  // rows
   PHASOR_UNROLL
   for (int first = 0; first < kRows; first += kAtOnce) {
@@ -338,7 +338,7 @@ inline void segment_gradients(const Head& head, const BackwardHead& backward, co
 
 // Zeros where the panel has no columns.
 inline void clear_outside(const Panel& panel, float* strip) {
-  const std::int64_t end = panel.begin + rounded_up(panel.end - panel.begin, kFloats);
+  const std::int64_t end = vector_end(panel);
   for (std::int64_t r = 0; r < kRows; ++r) {
     clear(strip + r * kStripRow, 0, panel.begin);
     clear(strip + r * kStripRow, end, kTileKeys);
@@ -357,7 +357,6 @@ inline void backward_tile(const Head& head, const BackwardHead& backward,
   own.far = backward.query_far == nullptr ? nullptr : backward.query_far + tile.query * 2;
   float* const slopes = scratch.block.strip + kStripPad;
   const auto strips = [&](float* of, std::int64_t panel) { return of + panel * kRows * kStripRow; };
-  constexpr std::int64_t kPanels = kBlockRows / kRows;
   Panel panels[kPanels];
   Addend addends[kPanels], value_addends[kPanels];
   tile.first = kBlockRows;

@@ -93,6 +93,13 @@ inline Panel panel_of(const Head& head, std::int64_t row, std::int64_t count, st
   return panel;
 }
 
+constexpr std::int64_t kPanels = kBlockRows / kRows;  // of a block
+
+// The end of a panel's last vector.
+inline std::int64_t vector_end(const Panel& panel) {
+  return panel.begin + rounded_up(panel.end - panel.begin, kFloats);
+}
+
 // Keys that all panels of a block are multiplied with before the next ones: as columns they stay in
 // the first cache.
 constexpr std::int64_t kGroupKeys = kFloats == 16 ? 64 : 48;

@@ -6,8 +6,6 @@
 
 namespace {
 
-constexpr std::int64_t kPanels = kBlockRows / kRows;
-
 // What is known of the panels of a block while one tile of keys is worked on. Each step is done for
 // several panels before the next one begins: keys, scores and values together do not fit the first
 // cache. Row r of panel i is at i * kRows + r.
@@ -32,10 +30,6 @@ static_assert(kJoinedRows % kFloats == 0 && kPanels % kJoined == 0);
 template <class Join>
 inline void join_rows(Float* rows, float* to, Join join) {
   for (int first = 0; first < kJoinedRows; first += kFloats) store(to + first, join(rows + first));
-}
-
-inline std::int64_t vector_end(const Panel& panel) {
-  return panel.begin + rounded_up(panel.end - panel.begin, kFloats);
 }
 
 // The largest scores of each row, in any lane.
