@@ -42,35 +42,11 @@ inline Float read_part(const typename Type::Element* at, std::int64_t count) {
   return Type::read(padded);
 }
 
-// Rows of one head are far apart where tokens come first: the CPU does not fetch them ahead. `rows`
-// of them are read or written now, row `in` of them at this moment. What follows the last belongs to
-// the caller's next call as a rule, and fetching needs no valid address.
-enum class Access { read, write };
-template <Access kAccess, class Element>
-inline void fetch_ahead(const Element* in, std::int64_t stride, std::int64_t rows,
-                        std::int64_t dim) {
-  // Reads fill the second cache, which has more fetches under way; writes need the line itself.
-  constexpr std::int64_t kAhead = kAccess == Access::read ? 24 : 16, kLine = 64 / sizeof(Element);
-  if (stride <= dim || rows <= kAhead) return;
-  const auto first = reinterpret_cast<std::uintptr_t>(in) +
-                     static_cast<std::uintptr_t>(kAhead * stride) * sizeof(Element);
-  for (std::int64_t i = 0; i < dim; i += kLine) {
-    const auto* const line =
-        reinterpret_cast<const void*>(first + static_cast<std::uintptr_t>(i) * sizeof(Element));
-    if constexpr (kAccess == Access::read) {
-      __builtin_prefetch(line, 0, 2);
-    } else {
-      __builtin_prefetch(line, 1, 3);
-    }
-  }
-}
-
 template <class Type>
 void read_rows_of(const Rows& rows, std::int64_t count, std::int64_t dim, float* out,
                   std::int64_t out_stride) {
   for (std::int64_t r = 0; r < count; ++r) {
     const auto* in = static_cast<const typename Type::Element*>(rows.data) + r * rows.stride;
-    fetch_ahead<Access::read>(in, rows.stride, count, dim);
     float* to = out + r * out_stride;
     std::int64_t i = 0;
     for (; i + kFloats <= dim; i += kFloats) store(to + i, Type::read(in + i));
@@ -94,7 +70,6 @@ void write_rows_of(const float* in, std::int64_t in_stride, std::int64_t count, 
   for (std::int64_t r = 0; r < count; ++r) {
     const float* from = in + r * in_stride;
     auto* to = static_cast<typename Type::Element*>(out) + r * out_stride;
-    fetch_ahead<Access::write>(to, out_stride, count, dim);
     std::int64_t i = 0;
     for (; i + kFloats <= dim; i += kFloats)
       Type::template write<false>(to + i, load<Float>(from + i));
@@ -198,7 +173,6 @@ void pack_values_of(const Rows& rows, std::int64_t first, std::int64_t count, st
   constexpr std::int64_t kVector = phasor::attention::kernels::kTileKeys * kFloats;
   for (std::int64_t r = 0; r < count; ++r) {
     const auto* const in = static_cast<const typename Type::Element*>(rows.data) + r * rows.stride;
-    fetch_ahead<Access::read>(in, rows.stride, count, dim);
     float* to = tile + (first + r) * kFloats;
     std::int64_t i = 0;
     for (; i + kFloats <= dim; i += kFloats, to += kVector) store(to, Type::read(in + i));
