@@ -1,4 +1,5 @@
-// A group of packed rows back to floats, as columns.
+// A group of packed rows back to floats, as columns: a vector of rows for each column, vectors of one
+// column `stride` floats from those of the next, parts of the group `part_stride` from each other.
 #pragma once
 
 #include "models/kernels/formats.hpp"
@@ -6,11 +7,12 @@
 namespace {
 
 template <class Type>
-void dequantise_type(const Weights& weights, std::int64_t group, float* out, std::int64_t stride) {
+void dequantise_type(const Weights& weights, std::int64_t group, float* out, std::int64_t stride,
+                     std::int64_t part_stride) {
   for (int part = 0; part < kParts; ++part) {
     const std::byte* head_at = weights.data + group * weights.group_bytes;
     const std::byte* code = head_at + weights.head_bytes;
-    float* to = out + part * kFloats;
+    float* to = out + part * part_stride;
     for (std::int64_t u = 0; u < weights.units; ++u) {
       const typename Type::Head head = Type::head(head_at, part);
       for (int b = 0; b < Type::kBlocks; ++b) {
@@ -38,21 +40,29 @@ void dequantise_type(const Weights& weights, std::int64_t group, float* out, std
 }
 
 template <class Type>
-void widen_storage(const Weights& weights, std::int64_t group, float* out, std::int64_t stride) {
+void widen_storage(const Weights& weights, std::int64_t group, float* out, std::int64_t stride,
+                   std::int64_t part_stride) {
   const auto* in =
       reinterpret_cast<const typename Type::Element*>(weights.data + group * weights.group_bytes);
   for (std::int64_t c = 0; c < weights.units; ++c, in += kGroupRows, out += stride) {
     PHASOR_UNROLL
     for (int part = 0; part < kParts; ++part)
-      store(out + part * kFloats, Type::read(in + part * kFloats));
+      store(out + part * part_stride, Type::read(in + part * kFloats));
   }
 }
 
+void dequantise_parts(const Weights& weights, std::int64_t group, float* out, std::int64_t stride,
+                      std::int64_t part_stride) {
+  with_format(weights.format, [&](auto type) {
+    dequantise_type<decltype(type)>(weights, group, out, stride, part_stride);
+  });
+  with_storage(weights.format, [&](auto type) {
+    widen_storage<decltype(type)>(weights, group, out, stride, part_stride);
+  });
+}
+
 void dequantise(const Weights& weights, std::int64_t group, float* out, std::int64_t stride) {
-  with_format(weights.format,
-              [&](auto type) { dequantise_type<decltype(type)>(weights, group, out, stride); });
-  with_storage(weights.format,
-               [&](auto type) { widen_storage<decltype(type)>(weights, group, out, stride); });
+  dequantise_parts(weights, group, out, stride, kFloats);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "models/kernels/activations.hpp"
 #include "models/kernels/dequantise.hpp"
+#include "models/kernels/float_tile.hpp"
 #include "models/kernels/layer_ops.hpp"
 #include "models/kernels/stream.hpp"
 #include "models/kernels/tile.hpp"
@@ -26,6 +27,15 @@ const Kernels PHASOR_JOIN(kernels_, PHASOR_KERNEL_LEVEL) = {
     .unpacked_bytes = unpacked_bytes,
     .unpack = unpack,
     .tile = tile,
+    .set_tokens = kRows,
+    .write_floats = write_floats,
+    .panel_groups = kPanelGroups,
+    .float_tile = float_tile,
+#if defined(__AVX512F__)
+    .prefers_float_tiles = false,  // not measured
+#else
+    .prefers_float_tiles = true,
+#endif
     .layer = kLayerKernels,
 };
 

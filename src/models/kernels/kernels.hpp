@@ -102,6 +102,14 @@ struct TileTokens {
   std::int64_t blocks;
 };
 
+// Tokens of float tiles, in sets of Kernels::set_tokens.
+struct FloatTokens {
+  const float* data;
+  std::int64_t tokens;
+  std::int64_t columns;       // of a set: those of a token, rounded up to 16
+  std::int64_t first_column;  // of the product; above 0 its sums are added to the results
+};
+
 // Where results go: row r of token t at out + t * stride + r, plus bias[r].
 struct Results {
   float* out;
@@ -164,6 +172,18 @@ struct Kernels {
   // `groups` unpacked groups times all tokens.
   void (*tile)(const Weights& weights, const std::byte* unpacked, std::int64_t groups,
                const TileTokens& x, std::int64_t tokens, const Results& results);
+
+  // Many tokens times weights as floats. Tokens are written in sets of set_tokens, columns rounded
+  // up to 16.
+  std::int64_t set_tokens;
+  void (*write_floats)(const float* x, std::int64_t x_stride, std::int64_t tokens,
+                       std::int64_t columns, float* out);
+  // `panel` has room for panel_groups groups of floats. The bias is added with the first columns.
+  std::int64_t panel_groups;
+  void (*float_tile)(const Weights& weights, const FloatTokens& x, float* panel,
+                     const Results& results);
+  // False: the GEMM library is preferred where there is one.
+  bool prefers_float_tiles;
   LayerKernels layer;
 };
 

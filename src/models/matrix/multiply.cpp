@@ -24,8 +24,9 @@ using kernels::Results;
 using kernels::TileBlock;
 using kernels::Weights;
 
-// Up to this many tokens the weights are streamed; above, the GEMM library or the tiles are faster.
+// Up to this many tokens the weights are streamed; above, tiles or the GEMM library are faster.
 constexpr std::int64_t kStreamExact = 24, kStreamFast = 4, kStreamFloats = 16;
+static_assert(kStreamExact <= kernels::kMostStreamed && kStreamFast <= kernels::kMostStreamed);
 constexpr float kSecondStep = 2.0F;
 // Weights times tokens that are worth a thread. Less than core::kThreadBytes: weights come from
 // memory, where 64 KiB take some five microseconds.
@@ -37,12 +38,17 @@ constexpr std::int64_t kPanelFloats = std::int64_t{384} * 1024;
 constexpr std::int64_t kPanelColumns = 768;
 // Tokens of one call of the GEMM library, which cannot be cancelled: some 20 ms with such a panel.
 constexpr std::int64_t kGemmTokens = 4096;
+// Tokens of one call with float tiles: a second copy of them is written in the order of the tiles.
+constexpr std::int64_t kFloatTokens = 768;
+constexpr std::int64_t kSetColumns = 16;
 // Groups between two looks at the caller's cancellation, for many tokens without that library.
 constexpr std::int64_t kGroupsPerLook = 8;
 
-enum class Way : std::uint8_t { stream_exact, stream_fast, stream_floats, gemm, tile };
+enum class Way : std::uint8_t { stream_exact, stream_fast, stream_floats, float_tile, gemm, tile };
 
 bool is_plain(const Weights& weights) { return layout_of(weights.format).columns == 1; }
+
+bool has_float_tiles(const Kernels& kernels) { return kernels.prefers_float_tiles || !has_gemm(); }
 
 // One call of multiply(), after the checks.
 class Call {
@@ -63,6 +69,14 @@ class Call {
     for (const Weights& weights : weights_) bytes_ += weights.groups * weights.group_bytes;
     const int parts = wanted_parts();
     prepare(parts);
+    if (floats_ != nullptr) {
+      core::run_parts(
+          parts,
+          [](void* call, int part, int count) {
+            static_cast<Call*>(call)->write_float_sets(part, count);
+          },
+          this);
+    }
     core::run_parts(
         parts,
         [](void* call, int part, int count) { static_cast<Call*>(call)->run_part(part, count); },
@@ -78,28 +92,32 @@ class Call {
   }
 
   [[nodiscard]] Way way_of(const Weights& weights) const {
-    if (is_plain(weights))
-      return tokens_ <= kStreamFloats || !has_gemm() ? Way::stream_floats : Way::gemm;
+    const Way floats = has_float_tiles(kernels_) ? Way::float_tile : Way::gemm;
+    if (is_plain(weights)) return tokens_ <= kStreamFloats ? Way::stream_floats : floats;
     if (options_.precision == Precision::fast)
       return tokens_ <= kStreamFast ? Way::stream_fast : Way::tile;
-    return tokens_ <= kStreamExact || !has_gemm() ? Way::stream_exact : Way::gemm;
+    return tokens_ <= kStreamExact ? Way::stream_exact : floats;
   }
 
   // Prepares the activations for this call, and memory for each part.
   void prepare(int parts) {
-    bool exact = false, fast = false, tile = false;
+    bool exact = false, fast = false, tile = false, floats = false;
     std::int64_t room = 0;
     for (const Weights& weights : weights_) {
       const Way way = way_of(weights);
       exact |= way == Way::stream_exact;
       fast |= way == Way::stream_fast;
       tile |= way == Way::tile;
-      if (way == Way::gemm)
-        room = std::max(room, panel_groups(weights) * kGroupRows * panel_units(weights) *
+      floats |= way == Way::float_tile;
+      if (way == Way::gemm || way == Way::float_tile) {
+        const std::int64_t groups =
+            way == Way::gemm ? panel_groups(weights) : kernels_.panel_groups;
+        room = std::max(room, groups * kGroupRows * panel_units(weights) *
                                   layout_of(weights.format).columns * std::int64_t{sizeof(float)});
+      }
       if (way == Way::tile) room = std::max(room, 2 * kernels_.unpacked_bytes(weights));
     }
-    // A call uses one of the three: weights with blocks agree on it.
+    // A call uses at most one of the three: weights with blocks agree on it.
     const std::int64_t block = exact  ? std::int64_t{sizeof(ActivationBlock<kernels::kExactSteps>)}
                                : fast ? std::int64_t{sizeof(ActivationBlock<kernels::kFastSteps>)}
                                : tile ? std::int64_t{sizeof(TileBlock)}
@@ -112,14 +130,19 @@ class Call {
     const std::int64_t second = tile ? rounded_up(slots * columns_, 64) : 0;
     const std::int64_t heavy =
         tile ? rounded_up(slots / set * (blocks + 1) * std::int64_t{sizeof(std::int32_t)}, 64) : 0;
+    const std::int64_t sets =
+        floats ? rounded_up(rounded_up(tokens_, kernels_.set_tokens) *
+                                rounded_up(columns_, kSetColumns) * std::int64_t{sizeof(float)},
+                            64)
+               : 0;
     room_ = rounded_up(room, 64);
-    codes_ =
-        scratch_.at_least(static_cast<std::size_t>(activations + second + heavy + parts * room_));
+    codes_ = scratch_.at_least(
+        static_cast<std::size_t>(activations + second + heavy + sets + parts * room_));
     tiles_ = {reinterpret_cast<TileBlock*>(codes_),
               reinterpret_cast<std::int8_t*>(codes_ + activations),
               reinterpret_cast<std::int32_t*>(codes_ + activations + second), blocks};
-    rooms_ = codes_ + activations + second + heavy;
-    token_bytes_ = row;
+    rooms_ = codes_ + activations + second + heavy + sets;
+    if (floats) floats_ = reinterpret_cast<float*>(rooms_ - sets);
     if (tile) {
       write_tiles(slots);
     } else if (block != 0) {
@@ -127,14 +150,19 @@ class Call {
     }
   }
 
+  // A part's share of the sets of float tiles.
+  void write_float_sets(int part, int parts) {
+    const std::int64_t set = kernels_.set_tokens, sets = (tokens_ + set - 1) / set;
+    const std::int64_t first = sets * part / parts * set;
+    const std::int64_t end = std::min(sets * (part + 1) / parts * set, tokens_);
+    if (first < end)
+      kernels_.write_floats(x_ + first * x_stride_, x_stride_, end - first, columns_,
+                            floats_ + first * rounded_up(columns_, kSetColumns));
+  }
+
   void write_streams(decltype(Kernels::write_exact) write, std::int64_t block) {
-    for (std::int64_t t = 0; t < tokens_; ++t) {
-      // The set of the token; the last set may have fewer tokens.
-      const std::int64_t first = t / kernels::kMostStreamed * kernels::kMostStreamed;
-      const std::int64_t set = std::min(kernels::kMostStreamed, tokens_ - first);
-      write(x_ + t * x_stride_, columns_ / kernels::kBlock, set,
-            codes_ + first * token_bytes_ + (t - first) * block);
-    }
+    for (std::int64_t t = 0; t < tokens_; ++t)
+      write(x_ + t * x_stride_, columns_ / kernels::kBlock, tokens_, codes_ + t * block);
   }
 
   // Sets of tile_tokens, the last filled up with zeros; then the second steps.
@@ -180,7 +208,8 @@ class Call {
   [[nodiscard]] static std::int64_t panel_units(const Weights& weights) {
     const std::int64_t columns = weights.units * layout_of(weights.format).columns;
     const std::int64_t pieces = (columns + kPanelColumns - 1) / kPanelColumns;
-    return (weights.units + pieces - 1) / pieces;
+    const std::int64_t units = (weights.units + pieces - 1) / pieces;
+    return is_plain(weights) ? std::min(rounded_up(units, kSetColumns), weights.units) : units;
   }
   [[nodiscard]] static std::int64_t panel_groups(const Weights& weights) {
     const std::int64_t columns = panel_units(weights) * layout_of(weights.format).columns;
@@ -237,22 +266,29 @@ class Call {
     const std::int64_t rows = product.matrix->rows();
     const Way way = way_of(weights);
     if (way == Way::gemm) return run_gemm(product, weights, begin, end, room);
+    if (way == Way::float_tile) return run_float_tiles(product, weights, begin, end, room);
     if (way == Way::tile) return run_tiles(product, weights, begin, end, room);
-    if (way == Way::stream_floats) {
-      const std::int64_t step = tokens_ <= kStreamFloats ? end - begin : kGroupsPerLook;
-      for (std::int64_t first = begin; first < end; first += step) {
-        if (first > begin) core::throw_if_cancelled();
-        kernels_.stream_floats(groups_of(weights, first, std::min(first + step, end)), x_, tokens_,
-                               x_stride_, results_of(product, rows, first, 0));
-      }
-      return;
-    }
     const Weights some = groups_of(weights, begin, end);
-    const auto stream = way == Way::stream_exact ? kernels_.stream_exact : kernels_.stream_fast;
-    for (std::int64_t t = 0; t < tokens_; t += kernels::kMostStreamed) {
-      if (t > 0) core::throw_if_cancelled();
-      stream(some, codes_ + t * token_bytes_, std::min(kernels::kMostStreamed, tokens_ - t),
-             results_of(product, rows, begin, t));
+    const Results results = results_of(product, rows, begin, 0);
+    if (way == Way::stream_floats)
+      return kernels_.stream_floats(some, x_, tokens_, x_stride_, results);
+    (way == Way::stream_exact ? kernels_.stream_exact : kernels_.stream_fast)(some, codes_, tokens_,
+                                                                              results);
+  }
+
+  // A few rows at a time as floats, times all tokens.
+  void run_float_tiles(const Product& product, const Weights& weights, std::int64_t begin,
+                       std::int64_t end, std::byte* room) {
+    const std::int64_t units = panel_units(weights), rows = product.matrix->rows();
+    for (std::int64_t first = begin; first < end; first += kGroupsPerLook) {
+      core::throw_if_cancelled();
+      const Weights some = groups_of(weights, first, std::min(first + kGroupsPerLook, end));
+      for (std::int64_t unit = 0; unit < weights.units; unit += units) {
+        kernels_.float_tile(units_of(some, unit, std::min(units, weights.units - unit)),
+                            {floats_, tokens_, rounded_up(columns_, kSetColumns),
+                             unit * layout_of(weights.format).columns},
+                            reinterpret_cast<float*>(room), results_of(product, rows, first, 0));
+      }
     }
   }
 
@@ -314,8 +350,8 @@ class Call {
   std::int64_t bytes_ = 0;  // of all weights
   ThreadScratch scratch_;
   std::byte* codes_ = nullptr;
+  float* floats_ = nullptr;  // sets of tokens for float tiles; null: none
   kernels::TileTokens tiles_{};
-  std::int64_t token_bytes_ = 0;  // of a token's codes
   std::byte* rooms_ = nullptr;
   std::int64_t room_ = 0;  // bytes of a part's
   std::atomic<bool> failed_ = false;
@@ -354,12 +390,25 @@ void multiply(std::span<const Product> products, const float* x, std::int64_t to
   if (tokens == 0) return;
   // A layer has a few products; more are computed in batches of kAtOnce.
   constexpr std::size_t kAtOnce = 8;
+  // Pieces of about the same length, whole sets of every kind of tile.
+  const std::int64_t pieces =
+      has_float_tiles(kernels_for(options.isa)) ? (tokens + kFloatTokens - 1) / kFloatTokens : 1;
+  const std::int64_t step = rounded_up((tokens + pieces - 1) / pieces, 48);
   for (std::size_t first = 0; first < products.size(); first += kAtOnce) {
     const std::span<const Product> some =
         products.subspan(first, std::min(kAtOnce, products.size() - first));
     std::array<Weights, kAtOnce> weights{};
     for (std::size_t i = 0; i < some.size(); ++i) weights[i] = some[i].matrix->packed_->weights;
-    Call(some, std::span(weights).first(some.size()), x, tokens, columns, x_stride, options).run();
+    for (std::int64_t t = 0; t < tokens; t += step) {
+      std::array<Product, kAtOnce> products_from_t{};
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        products_from_t[i] = some[i];
+        products_from_t[i].out += t * some[i].out_stride;
+      }
+      Call(std::span(products_from_t).first(some.size()), std::span(weights).first(some.size()),
+           x + t * x_stride, std::min(step, tokens - t), columns, x_stride, options)
+          .run();
+    }
   }
 }
 

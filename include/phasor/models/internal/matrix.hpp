@@ -61,8 +61,8 @@ struct Product {
 };
 
 // Several matrices times the same activations x [tokens, columns]: x is prepared once. One or a few
-// tokens stream the weights once, dequantised on the way; many go through the GEMM library, a panel
-// of dequantised rows at a time, or, Precision::fast, through integer products.
+// tokens stream the weights once, dequantised on the way; many are multiplied by a few dequantised
+// rows at a time (with AVX-512 by the GEMM library) or, Precision::fast, in integers.
 //
 // error    f32, f16 and bf16 weights, both precisions: kExactProductError * sum_c |x_c w_c|.
 //          Blocks, Precision::exact: kExactProductError * sum_c X_c W_c, where X_c is the largest
