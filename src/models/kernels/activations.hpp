@@ -7,6 +7,7 @@
 namespace {
 
 using phasor::models::kernels::ActivationBlock;
+using phasor::models::kernels::kStepInverse;
 using phasor::models::kernels::kStepRatio;
 
 constexpr int kBlockVectors = static_cast<int>(kBlock) / kFloats;
@@ -14,6 +15,26 @@ constexpr int kBlockVectors = static_cast<int>(kBlock) / kFloats;
 constexpr float kSmallestActivation = 1e-31F;
 
 using Bytes = std::int8_t __attribute__((vector_size(kFloats)));
+
+#if defined(PHASOR_PAIR_DOTS)
+// The steps as two numbers. Plain loops, which the compiler makes vectors of.
+inline void write_pairs(ActivationBlock<phasor::models::kernels::kExactSteps>& out) {
+  for (int c = 0; c < kBlock; ++c) {
+    out.pairs[0][c] = static_cast<std::int16_t>(kStepInverse * out.codes[0][c] + out.codes[1][c]);
+    out.pairs[1][c] = out.codes[2][c];
+  }
+  constexpr int kFours = static_cast<int>(sizeof(out.pairs)) / 8;
+  std::uint64_t fours[kFours];
+  __builtin_memcpy(fours, out.pairs, sizeof(fours));
+  for (std::uint64_t& four : fours)  // columns 0 1 2 3 -> 0 2 1 3
+    four = (four & 0xffff00000000ffffU) | (four & 0xffff0000U) << 16 | (four >> 16 & 0xffff0000U);
+  __builtin_memcpy(out.pairs, fours, sizeof(fours));
+  for (int half = 0; half < 2; ++half) {
+    out.pair_sums[0][half] = kStepInverse * out.sums[0][half] + out.sums[1][half];
+    out.pair_sums[1][half] = out.sums[2][half];
+  }
+}
+#endif
 
 template <int kSteps>
 PHASOR_IN_PLACE void write_block(const float* x, ActivationBlock<kSteps>& out) {
@@ -61,6 +82,9 @@ PHASOR_IN_PLACE void write_block(const float* x, ActivationBlock<kSteps>& out) {
     inverse *= splat(1.0F / kStepRatio);
     ratio *= kStepRatio;
   }
+#if defined(PHASOR_PAIR_DOTS)
+  if constexpr (kSteps == phasor::models::kernels::kExactSteps) write_pairs(out);
+#endif
   out.scale = scale;
   out.totals[0] = total[0];
   out.totals[1] = total[1];

@@ -15,7 +15,7 @@ inline Float to_float(Ints x) { return __builtin_convertvector(x, Float); }
 #define PHASOR_DOTS_VNNI 1
 #elif defined(__SSSE3__)
 #define PHASOR_DOTS_PAIRS 1
-// u8 times s8, neighbours added into 16 bits; and 16-bit neighbours added into 32.
+// u8 times s8, neighbours added into 16 bits; and products of 16 bits, neighbours added into 32.
 inline Ints multiply_pairs(Ints codes, Ints x) {
 #if defined(__AVX512BW__)
   return reinterpret_cast<Ints>(
@@ -28,19 +28,19 @@ inline Ints multiply_pairs(Ints codes, Ints x) {
       _mm_maddubs_epi16(reinterpret_cast<__m128i>(codes), reinterpret_cast<__m128i>(x)));
 #endif
 }
-inline Ints add_pairs(Ints pairs) {
-  const Ints ones = splat_int(0x00010001);
+inline Ints multiply_shorts(Ints a, Ints b) {
 #if defined(__AVX512BW__)
   return reinterpret_cast<Ints>(
-      _mm512_madd_epi16(reinterpret_cast<__m512i>(pairs), reinterpret_cast<__m512i>(ones)));
+      _mm512_madd_epi16(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
 #elif defined(__AVX2__)
   return reinterpret_cast<Ints>(
-      _mm256_madd_epi16(reinterpret_cast<__m256i>(pairs), reinterpret_cast<__m256i>(ones)));
+      _mm256_madd_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
 #else
   return reinterpret_cast<Ints>(
-      _mm_madd_epi16(reinterpret_cast<__m128i>(pairs), reinterpret_cast<__m128i>(ones)));
+      _mm_madd_epi16(reinterpret_cast<__m128i>(a), reinterpret_cast<__m128i>(b)));
 #endif
 }
+inline Ints add_pairs(Ints pairs) { return multiply_shorts(pairs, splat_int(0x00010001)); }
 // |weight|, and x with the sign of the weight: s8 times s8 as u8 times s8.
 inline Ints magnitude(Ints weights) {
 #if defined(__AVX512BW__)
@@ -155,5 +155,55 @@ class DotSum {
   Ints pending_{};
 #endif
 };
+
+// Not with AVX-512, whose CPUs without VNNI give the same bits as those with it.
+#if defined(PHASOR_DOTS_PAIRS) && !defined(__AVX512F__)
+#define PHASOR_PAIR_DOTS 1
+// The three steps of an exact activation times codes of kBits, as two sums: that of steps 0 and 1 in
+// units of step 1, and that of step 2. |first| <= 32 255 32385 < 2^31.
+template <int kBits>
+class PairDots {
+ public:
+  // Word number `index` of the kCount words of a sum, a constant after unrolling. `x` are the words
+  // of the steps, `pairs` the words of the two numbers: even columns, then odd ones.
+  template <int kCount>
+  PHASOR_IN_PLACE void add(Ints codes, const Ints (&x)[3], const Ints (&pairs)[2][2], int index) {
+    if constexpr (kBits == 8) {  // no room for sums of products in 16 bits: 16 times 16 bits
+      (void)x;
+      const Ints even = codes & splat_int(0x00ff00ff);
+      const Ints odd = reinterpret_cast<Ints>(reinterpret_cast<Words16>(codes) >> 8);
+      const Ints first = multiply_shorts(even, pairs[0][0]) + multiply_shorts(odd, pairs[0][1]);
+      const Ints second = multiply_shorts(even, pairs[1][0]) + multiply_shorts(odd, pairs[1][1]);
+      first_ = in_register(index == 0 ? first : first_ + first);
+      second_ = in_register(index == 0 ? second : second_ + second);
+    } else {
+      (void)pairs;
+      constexpr int kFit = kBits == 4 ? 8 : kBits == 5 ? 4 : 2;
+      static_assert(kFit * 2 * ((1 << kBits) - 1) * 127 < 32768);
+      PHASOR_UNROLL
+      for (int s = 0; s < 3; ++s) {
+        const Ints products = multiply_pairs(codes, x[s]);
+        pending_[s] = in_register(
+            index % kFit == 0 ? products
+                              : reinterpret_cast<Ints>(reinterpret_cast<Pairs>(pending_[s]) +
+                                                       reinterpret_cast<Pairs>(products)));
+      }
+      if (index % kFit != kFit - 1 && index != kCount - 1) return;
+      const Ints first =
+          multiply_shorts(pending_[0], splat_int(254 * 0x00010001)) + add_pairs(pending_[1]);
+      const Ints second = add_pairs(pending_[2]);
+      first_ = index < kFit ? first : first_ + first;
+      second_ = index < kFit ? second : second_ + second;
+    }
+  }
+  [[nodiscard]] Ints first() const { return first_; }
+  [[nodiscard]] Ints second() const { return second_; }
+
+ private:
+  using Words16 = std::uint16_t __attribute__((vector_size(kVectorBytes)));
+  Ints first_, second_;
+  Ints pending_[3];
+};
+#endif
 
 }  // namespace

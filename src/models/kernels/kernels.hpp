@@ -20,7 +20,8 @@ inline constexpr std::int64_t kBlock = 32;  // columns that share a scale of the
 inline constexpr int kExactSteps = 3;
 inline constexpr int kFastSteps = 2;
 // Each step of an activation writes the rest of the one before with a scale 254 times finer.
-inline constexpr float kStepRatio = 1.0F / 254;
+inline constexpr int kStepInverse = 254;
+inline constexpr float kStepRatio = 1.0F / kStepInverse;
 inline constexpr std::int64_t kMostStreamed = 32;  // tokens of one streaming product
 
 enum class Format : std::uint8_t {
@@ -82,10 +83,20 @@ struct Weights {
   Format format;
 };
 
+// The three steps as two numbers, which levels without a dot product of bytes use:
+// x = scale (pairs[0] + pairs[1] / 254) / 254, pairs[0] = 254 codes[0] + codes[1], pairs[1] =
+// codes[2]. Of the four columns of a word the even ones come first, then the odd ones.
+template <int kSteps>
+struct ActivationPairs {};
+template <>
+struct ActivationPairs<kExactSteps> {
+  std::int16_t pairs[2][kBlock];
+  std::int32_t pair_sums[2][2];  // of each number and half of the columns
+};
 // 32 activations: x = scale (codes[0] + codes[1] / 254 + codes[2] / 254^2). The blocks of the
 // tokens of a set are interleaved: block b of token t is number b * set + t.
 template <int kSteps>
-struct ActivationBlock {
+struct ActivationBlock : ActivationPairs<kSteps> {
   std::int8_t codes[kSteps][kBlock];
   float scale;
   float total;                   // of the 32 values as written, for the minima of the weights

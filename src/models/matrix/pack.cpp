@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <type_traits>
 #include <utility>
 
+#include "models/matrix/pack_group.hpp"
 #include "models/matrix/packed.hpp"
 #include "phasor/core/cancellation.hpp"
 #include "phasor/core/internal/large_memory.hpp"
@@ -17,38 +17,7 @@ using kernels::kBlock;
 using kernels::kGroupRows;
 using kernels::Weights;
 
-constexpr std::size_t kWordStride = 4 * kGroupRows;  // from a row's word to its next
-constexpr int kBlockBytes = 32;                      // codes of a block, one a byte
 using Codes = std::array<std::uint8_t, kBlockBytes>;
-
-// Word `word` of lane `row`.
-void put_word(std::byte* words, std::size_t word, const void* from) {
-  std::memcpy(words + word * kWordStride, from, 4);
-}
-
-// One row's share of a group: where its halves and words go.
-struct Row {
-  const Weights& weights;
-  std::byte* group;
-  std::size_t row;  // inside the group
-
-  [[nodiscard]] std::byte* head(std::int64_t unit) const {
-    return group + unit * layout_of(weights.format).head_bytes;
-  }
-  // The unit's half number `index`, and the first of its words after `halves` of them.
-  [[nodiscard]] std::byte* half(std::int64_t unit, std::size_t index) const {
-    return head(unit) + (index * kGroupRows + row) * 2;
-  }
-  [[nodiscard]] std::byte* scale_words(std::int64_t unit, std::size_t halves) const {
-    return head(unit) + halves * kGroupRows * 2 + row * 4;
-  }
-  [[nodiscard]] std::byte* codes(std::int64_t unit, std::int64_t block = 0,
-                                 std::int64_t block_words = 0) const {
-    return group + weights.head_bytes + unit * layout_of(weights.format).code_bytes +
-           block * block_words * static_cast<std::int64_t>(kWordStride) +
-           static_cast<std::int64_t>(row) * 4;
-  }
-};
 
 void put_nibbles(std::byte* words, const Codes& codes) {
   std::array<std::uint8_t, kBlockBytes / 2> packed;
@@ -78,10 +47,8 @@ std::uint8_t byte_at(const std::byte* bytes, unsigned index) {
   return std::to_integer<std::uint8_t>(bytes[index]);
 }
 
-constexpr std::uint32_t kSigns = 0x80808080U;
-
 // q8_0, q4_0, q4_1: the file's words as they are; q8_0 with the sign bits flipped.
-void pack_words(const Row& to, std::int64_t unit, const std::byte* block, std::size_t halves,
+void pack_words(const PackedRow& to, std::int64_t unit, const std::byte* block, std::size_t halves,
                 std::size_t words, std::uint32_t flipped_bits) {
   for (std::size_t h = 0; h < halves; ++h) std::memcpy(to.half(unit, h), block + 2 * h, 2);
   std::byte* const codes = to.codes(unit);
@@ -93,7 +60,7 @@ void pack_words(const Row& to, std::int64_t unit, const std::byte* block, std::s
   }
 }
 
-void pack_q5(const Row& to, std::int64_t unit, const std::byte* block, std::size_t halves) {
+void pack_q5(const PackedRow& to, std::int64_t unit, const std::byte* block, std::size_t halves) {
   for (std::size_t h = 0; h < halves; ++h) std::memcpy(to.half(unit, h), block + 2 * h, 2);
   std::uint32_t fifth = 0;
   std::memcpy(&fifth, block + 2 * halves, 4);
@@ -110,8 +77,8 @@ void pack_q5(const Row& to, std::int64_t unit, const std::byte* block, std::size
 
 // q4_k and q5_k: blocks 2i and 2i + 1 are the low and the high nibbles of 32 bytes; `fifth` holds
 // bit `b` of every column's fifth bit in block b, null for q4_k.
-void pack_super(const Row& to, std::int64_t unit, const std::byte* block, const std::byte* fifth,
-                const std::byte* nibbles) {
+void pack_super(const PackedRow& to, std::int64_t unit, const std::byte* block,
+                const std::byte* fifth, const std::byte* nibbles) {
   std::memcpy(to.half(unit, 0), block, 2);
   std::memcpy(to.half(unit, 1), block + 2, 2);
   for (std::size_t w = 0; w < 3; ++w) put_word(to.scale_words(unit, 2), w, block + 4 + 4 * w);
@@ -131,7 +98,7 @@ void pack_super(const Row& to, std::int64_t unit, const std::byte* block, const 
 }
 
 // q6_k: src/io/gguf/dequantise.cpp describes the layout of the 256 columns.
-void pack_q6_k(const Row& to, std::int64_t unit, const std::byte* block) {
+void pack_q6_k(const PackedRow& to, std::int64_t unit, const std::byte* block) {
   const std::byte* const high = block + 128;
   const std::byte* const scales = high + 64;
   std::memcpy(to.half(unit, 0), scales + 16, 2);
@@ -149,7 +116,7 @@ void pack_q6_k(const Row& to, std::int64_t unit, const std::byte* block) {
   }
 }
 
-void pack_block(const Row& to, std::int64_t unit, const std::byte* block) {
+void pack_block(const PackedRow& to, std::int64_t unit, const std::byte* block) {
   switch (to.weights.format) {
     case Format::q8_0:
       return pack_words(to, unit, block, 1, 8, kSigns);
@@ -175,12 +142,12 @@ void pack_block(const Row& to, std::int64_t unit, const std::byte* block) {
 
 // Plain values: column c of 16 rows interleaved.
 template <class Element>
-void pack_plain(const Row& to, std::int64_t columns, const std::byte* bytes) {
+void pack_plain(const PackedRow& to, std::int64_t columns, const std::byte* bytes) {
   std::byte* at = to.group + to.row * sizeof(Element);
   for (std::int64_t c = 0; c < columns; ++c, at += kGroupRows * sizeof(Element))
     std::memcpy(at, bytes + static_cast<std::size_t>(c) * sizeof(Element), sizeof(Element));
 }
-void pack_doubles(const Row& to, std::int64_t columns, const std::byte* bytes) {
+void pack_doubles(const PackedRow& to, std::int64_t columns, const std::byte* bytes) {
   std::byte* at = to.group + to.row * sizeof(float);
   for (std::int64_t c = 0; c < columns; ++c, at += kGroupRows * sizeof(float)) {
     double value = 0;
@@ -190,130 +157,7 @@ void pack_doubles(const Row& to, std::int64_t columns, const std::byte* bytes) {
   }
 }
 
-// 16 bytes of a row.
-using Words = std::uint32_t __attribute__((vector_size(16)));
-using Shorts = std::uint16_t __attribute__((vector_size(16)));
-template <class Element>
-using Lanes = std::conditional_t<sizeof(Element) == 4, Words, Shorts>;
-
-// (a0 b0 a1 b1 ...) of the first halves of a and b, and of the second.
-Words zip_first(Words a, Words b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
-Words zip_second(Words a, Words b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
-Shorts zip_first(Shorts a, Shorts b) {
-  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
-}
-Shorts zip_second(Shorts a, Shorts b) {
-  return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
-}
-
-// As many rows of 16 bytes as a row has elements, transposed: zipping row i with row i + half
-// rotates the bits of (row, lane) by one. Index sequences, so that all rows stay in registers.
-template <class Element>
-struct Square {
-  static constexpr std::size_t kSide = 16 / sizeof(Element);
-  using All = std::make_index_sequence<kSide>;
-  Lanes<Element> rows[kSide];
-
-  template <std::size_t... I>
-  void read(const std::byte* from, std::size_t row_bytes, std::index_sequence<I...> /*all*/) {
-    (std::memcpy(&rows[I], from + I * row_bytes, 16), ...);
-  }
-  template <std::size_t... I>
-  void write(std::byte* to, std::size_t row_bytes, std::index_sequence<I...> /*all*/) const {
-    (std::memcpy(to + I * row_bytes, &rows[I], 16), ...);
-  }
-  template <std::size_t... I>
-  [[nodiscard]] Square zipped(std::index_sequence<I...> /*all*/) const {
-    return {{(I % 2 == 0 ? zip_first(rows[I / 2], rows[I / 2 + kSide / 2])
-                         : zip_second(rows[I / 2], rows[I / 2 + kSide / 2]))...}};
-  }
-  template <std::size_t... I>
-  void flip(Element bits, std::index_sequence<I...> /*all*/) {
-    ((rows[I] ^= bits), ...);
-  }
-};
-template <class Element>
-void transpose(const std::byte* from, std::size_t from_bytes, std::byte* to, std::size_t to_bytes,
-               Element flipped_bits) {
-  Square<Element> square;
-  constexpr typename Square<Element>::All all;
-  square.read(from, from_bytes, all);
-  square.flip(flipped_bits, all);
-  for (std::size_t i = 1; i < Square<Element>::kSide; i *= 2) square = square.zipped(all);
-  square.write(to, to_bytes, all);
-}
-
-// The 16 rows of a group at once, with the result of pack_row() for each.
-template <class Element>
-void pack_plain_group(std::byte* group, std::int64_t columns, const std::byte* bytes,
-                      std::size_t row_bytes) {
-  constexpr auto kSide = static_cast<std::int64_t>(Square<Element>::kSide);
-  constexpr std::size_t kColumnBytes = kGroupRows * sizeof(Element);
-  std::int64_t c = 0;
-  for (; c + kSide <= columns; c += kSide) {
-    for (std::int64_t r = 0; r < kGroupRows; r += kSide) {
-      transpose<Element>(bytes + static_cast<std::size_t>(r) * row_bytes +
-                             static_cast<std::size_t>(c) * sizeof(Element),
-                         row_bytes,
-                         group + static_cast<std::size_t>(c) * kColumnBytes +
-                             static_cast<std::size_t>(r) * sizeof(Element),
-                         kColumnBytes, 0);
-    }
-  }
-  for (; c < columns; ++c) {
-    for (std::size_t r = 0; r < static_cast<std::size_t>(kGroupRows); ++r)
-      std::memcpy(group + static_cast<std::size_t>(c) * kColumnBytes + r * sizeof(Element),
-                  bytes + r * row_bytes + static_cast<std::size_t>(c) * sizeof(Element),
-                  sizeof(Element));
-  }
-}
-void pack_words_group(const Weights& weights, std::byte* group, const std::byte* bytes,
-                      std::size_t row_bytes, std::size_t halves, std::size_t words,
-                      std::uint32_t flipped_bits) {
-  constexpr auto kRows = static_cast<std::size_t>(kGroupRows);
-  const std::size_t block_bytes = 2 * halves + 4 * words;
-  for (std::int64_t unit = 0; unit < weights.units; ++unit, bytes += block_bytes) {
-    const Row to{weights, group, 0};
-    for (std::size_t h = 0; h < halves; ++h) {
-      for (std::size_t r = 0; r < kRows; ++r)
-        std::memcpy(to.half(unit, h) + 2 * r, bytes + r * row_bytes + 2 * h, 2);
-    }
-    for (std::size_t w = 0; w < words; w += 4) {
-      for (std::size_t r = 0; r < kRows; r += 4)
-        transpose<std::uint32_t>(bytes + r * row_bytes + 2 * halves + 4 * w, row_bytes,
-                                 to.codes(unit) + w * kWordStride + 4 * r, kWordStride,
-                                 flipped_bits);
-    }
-  }
-}
-// False: this type is packed row by row.
-bool pack_group(const Matrix::Packed& packed, std::byte* group, const std::byte* bytes,
-                std::size_t row_bytes) {
-  const auto words = [&](std::size_t halves, std::size_t count, std::uint32_t flipped_bits) {
-    pack_words_group(packed.weights, group, bytes, row_bytes, halves, count, flipped_bits);
-    return true;
-  };
-  switch (packed.type) {
-    case TensorType::f32:
-      pack_plain_group<std::uint32_t>(group, packed.columns, bytes, row_bytes);
-      return true;
-    case TensorType::f16:
-    case TensorType::bf16:
-      pack_plain_group<std::uint16_t>(group, packed.columns, bytes, row_bytes);
-      return true;
-    case TensorType::q8_0:
-      return words(1, 8, kSigns);
-    case TensorType::q4_0:
-    case TensorType::iq4_nl:
-      return words(1, 4, 0);
-    case TensorType::q4_1:
-      return words(2, 4, 0);
-    default:
-      return false;
-  }
-}
-
-void pack_row(TensorType type, const Row& to, std::int64_t columns, const std::byte* bytes) {
+void pack_row(TensorType type, const PackedRow& to, std::int64_t columns, const std::byte* bytes) {
   switch (type) {
     case TensorType::f64:
       return pack_doubles(to, columns, bytes);

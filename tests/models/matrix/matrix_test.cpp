@@ -142,8 +142,11 @@ TEST_P(MatrixProducts, AgreeWithDoubleEverywhere) {
       }
     }
   }
-  // Rows that the GEMM library multiplies in pieces, the last one shorter.
+  // Rows that are multiplied in pieces, the last one shorter.
   check_shape(type, 19, block == 1 ? 1603 : block == 32 ? 1632 : 2304, 33, worst);
+  // Whole tiles of tokens, and more tokens than are multiplied at once.
+  check_shape(type, 48, block == 1 ? 64 : 256, 36, worst);
+  check_shape(type, 17, block == 1 ? 33 : block, 797, worst);
   // Bounds are for the worst case; on average an exact product is as exact as float32 allows.
   EXPECT_LT(std::sqrt(worst.squares / worst.square_sum), 4e-7);
   RecordProperty("exact_share_of_bound", std::to_string(worst.exact));
@@ -293,7 +296,7 @@ TEST(Matrix, MultipliesSeveralAtOnceAsOneByOne) {
       }
       multiply(products, x.data(), tokens, columns, {precision, 3});
       for (std::size_t i = 0; i < out.size(); ++i) {
-        // Another split of the rows may use another algorithm of the GEMM library.
+        // Another split of the rows may use another algorithm of the GEMM library (AVX-512).
         if (tokens < 50) {
           EXPECT_EQ(out[i], alone[i]) << tokens << " " << name_of(precision);
         }
