@@ -7,8 +7,6 @@
 
 namespace {
 
-// Prefetch distance in rows: 4 KiB for a head of 64 floats.
-constexpr std::int64_t kRowsAhead = 16;
 // Values are weighted a tile at a time: if one product does not cover all columns of a row, the next
 // one finds the rows in the L1 cache, beside those of the next tile.
 constexpr std::int64_t kWeighedKeys = 48;
@@ -36,6 +34,12 @@ struct Sums {
   static constexpr int kMostKeys = kQueries < kFloats ? kFloats / kQueries : 1;
   static constexpr int kKeys = kMostKeys > 8 && kPart <= 8 * kQueries ? 8 : kMostKeys;
   static constexpr int kAll = kQueries * kKeys;
+  // Keys whose rows are read side by side. Memory is read in order as far as the sums allow: a CPU
+  // fetches ahead of one reader, and eight rows of 256 bytes at a time took twice as long from the last
+  // cache (Zen 4, AVX2). The sums of other keys do not wait for these. Rows of 16-bit numbers are half
+  // as long.
+  static constexpr int kMostAbreast = sizeof(typename Type::Element) == 4 ? kVectors : 2 * kVectors;
+  static constexpr int kAbreast = kQueries > 1 || kKeys < kMostAbreast ? kKeys : kMostAbreast;
 };
 
 // kPart features of a row, as often as they fit a vector.
@@ -54,56 +58,101 @@ inline Float read_repeated(const typename Type::Element* at) {
   }
 }
 
-// q as Sums reads it: [dim / kPart][kQueries][kBeside][kPart]. Features after the last are zeros in q.
-template <class S>
+// The features of a row that are read at once: kPart of them in one vector, or, of bf16, two in each
+// lane of 32 bits, which a shift and a mask take apart into two vectors.
+template <class Type, int kPart>
+struct Step {
+  static constexpr int kVectors = 1, kFeatures = kPart;
+  static Float read(const typename Type::Element* at) { return read_repeated<Type, kPart>(at); }
+  static Float vector(Float features, int) { return features; }
+};
+template <int kPart>
+struct Step<Bf16, kPart> {
+  static_assert(kPart == kFloats);
+  static constexpr int kVectors = 2, kFeatures = 2 * kPart;
+  static Bits read(const Bf16::Element* at) { return load<Bits>(at); }
+  static Float vector(Bits features, int which) {
+    return which == 0 ? low_bf16(features) : high_bf16(features);
+  }
+};
+
+// The lanes 2 i + kOdd of a, then those of b.
+template <int kOdd, int... Lane>
+inline Float every_other(Float a, Float b, Lanes<Lane...>) {
+  return __builtin_shufflevector(a, b, (2 * Lane + kOdd)...);
+}
+
+// q as the sums read it: [dim / step][vectors of a step][kQueries][kBeside][kPart], zeros after the last
+// feature.
+template <class Type, class S>
 void put_beside(const float* q, std::int64_t q_stride, std::int64_t dim, float* out) {
-  for (std::int64_t i = 0; i < dim; i += S::kPart) {
-    for (int r = 0; r < S::kQueries * S::kBeside; ++r, out += S::kPart)
-      __builtin_memcpy(out, q + r * q_stride + i, S::kPart * sizeof(float));
+  constexpr int kStep = Step<Type, S::kPart>::kFeatures;
+  constexpr int kRows = S::kQueries * S::kBeside;
+  for (std::int64_t i = 0; i < dim; i += kStep, out += kRows * kStep) {
+    for (int r = 0; r < kRows; ++r) {
+      const float* const from = q + r * q_stride + i;
+      if constexpr (kStep == S::kPart) {
+        __builtin_memcpy(out + r * kStep, from, kStep * sizeof(float));
+      } else {
+        const Float first = load<Float>(from);
+        const Float second = i + kFloats < dim ? load<Float>(from + kFloats) : Float{};
+        store(out + r * kFloats, every_other<0>(first, second, FloatLanes{}));
+        store(out + (kRows + r) * kFloats, every_other<1>(first, second, FloatLanes{}));
+      }
+    }
   }
 }
 
 // The sums of all queries with S::kKeys keys, sum r * kKeys + j of the queries of vector r; row(j) is
-// key j. Fetches what is `ahead` elements after the keys.
+// key j. Fetches what is `ahead` elements after the keys; 0: nothing.
 template <class Type, class S, class Row>
 PHASOR_IN_PLACE void dot_products(const float* beside, const Row& row, std::int64_t ahead,
                                   std::int64_t dim, Float (&sums)[S::kAll]) {
   using Element = typename Type::Element;
+  using Part = Step<Type, S::kPart>;
   PHASOR_UNROLL
   for (int i = 0; i < S::kAll; ++i) sums[i] = Float{};
-  const auto add = [&](auto part) __attribute__((always_inline)) {
-    Float queries[S::kQueries];
-    PHASOR_UNROLL
-    for (int r = 0; r < S::kQueries; ++r)
-      queries[r] = in_register(load<Float>(beside + r * kFloats));
-    beside += S::kQueries * kFloats;
-    PHASOR_UNROLL
-    for (int j = 0; j < S::kKeys; ++j) {
-      const Float value = in_register(part(j));
+  PHASOR_UNROLL
+  for (int first = 0; first < S::kKeys; first += S::kAbreast) {
+    if (ahead != 0) {
       PHASOR_UNROLL
-      for (int r = 0; r < S::kQueries; ++r)
-        sums[r * S::kKeys + j] = mul_add(queries[r], value, sums[r * S::kKeys + j]);
+      for (int j = first; j < first + S::kAbreast; ++j) prefetch_row(row(j) + ahead, dim);
     }
-  };
-  const auto add_at = [&](std::int64_t i) __attribute__((always_inline)) {
-    add([&](int j)
-            __attribute__((always_inline)) { return read_repeated<Type, S::kPart>(row(j) + i); });
-  };
-  constexpr std::int64_t kLine = 64 / sizeof(Element);
-  std::int64_t i = 0;
-  for (; i + kLine <= dim; i += kLine) {
-    PHASOR_UNROLL
-    for (int j = 0; j < S::kKeys; ++j) __builtin_prefetch(row(j) + i + ahead);
-    PHASOR_UNROLL
-    for (std::int64_t part = 0; part < kLine; part += S::kPart) add_at(i + part);
+    const float* queries_at = beside;
+    const auto add = [&](auto at) __attribute__((always_inline)) {
+      PHASOR_UNROLL
+      for (int v = 0; v < Part::kVectors; ++v) {
+        Float queries[S::kQueries];
+        PHASOR_UNROLL
+        for (int r = 0; r < S::kQueries; ++r)
+          queries[r] = in_register(load<Float>(queries_at + r * kFloats));
+        queries_at += S::kQueries * kFloats;
+        PHASOR_UNROLL
+        for (int j = first; j < first + S::kAbreast; ++j) {
+          const Float value = in_register(Part::vector(Part::read(at(j)), v));
+          PHASOR_UNROLL
+          for (int r = 0; r < S::kQueries; ++r)
+            sums[r * S::kKeys + j] = mul_add(queries[r], value, sums[r * S::kKeys + j]);
+        }
+      }
+    };
+    const auto add_at = [&](std::int64_t i) __attribute__((always_inline)) {
+      add([&](int j) __attribute__((always_inline)) { return row(j) + i; });
+    };
+    constexpr std::int64_t kLine = 64 / sizeof(Element);
+    std::int64_t i = 0;
+    for (; i + kLine <= dim; i += kLine) {
+      PHASOR_UNROLL
+      for (std::int64_t part = 0; part < kLine; part += Part::kFeatures) add_at(i + part);
+    }
+    for (; i + Part::kFeatures <= dim; i += Part::kFeatures) add_at(i);
+    if (i == dim) continue;
+    Element padded[S::kAbreast][Part::kFeatures] = {};
+    for (int j = 0; j < S::kAbreast; ++j) {
+      for (std::int64_t rest = i; rest < dim; ++rest) padded[j][rest - i] = row(first + j)[rest];
+    }
+    add([&](int j) { return padded[j - first]; });
   }
-  for (; i + S::kPart <= dim; i += S::kPart) add_at(i);
-  if (i == dim) return;
-  Element padded[S::kKeys][S::kPart] = {};
-  for (int j = 0; j < S::kKeys; ++j) {
-    for (std::int64_t rest = i; rest < dim; ++rest) padded[j][rest - i] = row(j)[rest];
-  }
-  add([&](int j) { return read_repeated<Type, S::kPart>(padded[j]); });
 }
 
 // Joins the lanes of the sums and writes the first `count` keys' scores.
@@ -138,19 +187,20 @@ PHASOR_IN_PLACE void write_scores(Float (&sums)[S::kAll], int count, float* scor
 
 template <class Type, int kCount>
 void score_some(const float* q, std::int64_t q_stride, const Rows& keys, std::int64_t count,
-                std::int64_t dim, float* beside, float* scores, std::int64_t score_row) {
+                std::int64_t dim, std::int64_t ahead, float* beside, float* scores,
+                std::int64_t score_row) {
   using Element = typename Type::Element;
   using S = Sums<Type, kCount>;
-  put_beside<S>(q, q_stride, dim, beside);
+  put_beside<Type, S>(q, q_stride, dim, beside);
   const std::int64_t stride = keys.stride;
   const auto* key = static_cast<const Element*>(keys.data);
   std::int64_t j = 0;
   for (; j + S::kKeys <= count; j += S::kKeys, key += S::kKeys * stride) {
-    const bool has_next = j + kRowsAhead + S::kKeys <= count;
+    const bool has_next = j + ahead + S::kKeys <= count;
     Float sums[S::kAll];
     dot_products<Type, S>(
         beside, [&](int i) __attribute__((always_inline)) { return key + i * stride; },
-        has_next ? kRowsAhead * stride : 0, dim, sums);
+        has_next ? ahead * stride : 0, dim, sums);
     write_scores<S>(sums, S::kKeys, scores + j, score_row);
   }
   if (j == count) return;
@@ -185,12 +235,30 @@ inline void weigh_columns(const float* p, std::int64_t p_row, const Rows& values
                           std::int64_t column, float* out, std::int64_t out_stride) {
   using Element = typename Type::Element;
   const auto* const data = static_cast<const Element*>(values.data);
+  using Part = Step<Type, kFloats>;
+  // Columns as steps of the storage hold them; a lone column is read as any other number.
+  constexpr int kVectorsOfStep = kColumns % Part::kVectors == 0 ? Part::kVectors : 1;
+  const auto read_column = [](const Element* at, int v) __attribute__((always_inline)) {
+    if constexpr (kVectorsOfStep == 1) {
+      return Type::read(at + v * kFloats);
+    } else {
+      return Part::vector(Part::read(at + v / 2 * Part::kFeatures), v % 2);
+    }
+  };
   Float sums[kCount][kColumns];
   PHASOR_UNROLL
   for (int r = 0; r < kCount; ++r) {
     PHASOR_UNROLL
     for (int v = 0; v < kColumns; ++v)
       sums[r][v] = load<Float>(out + r * out_stride + column + v * kFloats);
+    if constexpr (kVectorsOfStep == 2) {
+      PHASOR_UNROLL
+      for (int v = 0; v < kColumns; v += 2) {
+        const Float first = sums[r][v], second = sums[r][v + 1];
+        sums[r][v] = every_other<0>(first, second, FloatLanes{});
+        sums[r][v + 1] = every_other<1>(first, second, FloatLanes{});
+      }
+    }
   }
   for (std::int64_t j = 0; j < count; ++j) {
     const Element* const row = data + j * values.stride;
@@ -199,10 +267,18 @@ inline void weigh_columns(const float* p, std::int64_t p_row, const Rows& values
           reinterpret_cast<const char*>(row + ahead.rows * values.stride) + ahead.first * 64;
       for (std::int64_t l = 0; l < ahead.count; ++l) __builtin_prefetch(line + l * 64);
     }
+    if constexpr (kCount == 1) {
+      // Each column is used once: held all at a time, they would leave no register for the last sum,
+      // and a sum that waits for memory waits four times as long.
+      const Float weight = in_register(splat(p[j]));
+      PHASOR_UNROLL
+      for (int v = 0; v < kColumns; ++v)
+        sums[0][v] = mul_add(weight, read_column(row + column, v), sums[0][v]);
+      continue;
+    }
     Float columns[kColumns];
     PHASOR_UNROLL
-    for (int v = 0; v < kColumns; ++v)
-      columns[v] = in_register(Type::read(row + column + v * kFloats));
+    for (int v = 0; v < kColumns; ++v) columns[v] = in_register(read_column(row + column, v));
     PHASOR_UNROLL
     for (int r = 0; r < kCount; ++r) {
       const Float weight = in_register(splat(p[r * p_row + j]));
@@ -212,6 +288,14 @@ inline void weigh_columns(const float* p, std::int64_t p_row, const Rows& values
   }
   PHASOR_UNROLL
   for (int r = 0; r < kCount; ++r) {
+    if constexpr (kVectorsOfStep == 2) {
+      PHASOR_UNROLL
+      for (int v = 0; v < kColumns; v += 2) {
+        const Float even = sums[r][v], odd = sums[r][v + 1];
+        sums[r][v] = zip_first(even, odd, FloatLanes{});
+        sums[r][v + 1] = zip_second(even, odd, FloatLanes{});
+      }
+    }
     PHASOR_UNROLL
     for (int v = 0; v < kColumns; ++v)
       store(out + r * out_stride + column + v * kFloats, sums[r][v]);
@@ -239,20 +323,22 @@ inline std::int64_t weigh_tile(const float* p, std::int64_t p_row, const Rows& t
 
 template <class Type, int kCount>
 void weigh_some(const float* p, std::int64_t p_row, const Rows& values, std::int64_t count,
-                std::int64_t dim, float* out, std::int64_t out_stride) {
+                std::int64_t dim, std::int64_t rows_ahead, float* out, std::int64_t out_stride) {
   using Element = typename Type::Element;
-  constexpr int kColumns = kCount == 1 ? 8 : kWeighedSums / kCount;
+  constexpr int kMost = kCount == 1 ? 8 : kWeighedSums / kCount;
+  // Whole steps of the storage: 3 columns of bf16 would be one step and half of another.
+  constexpr int kColumns = kMost - kMost % (kMost > 1 ? Step<Type, kFloats>::kVectors : 1);
   const std::int64_t passes = (dim + kColumns * kFloats - 1) / (kColumns * kFloats);
   const std::int64_t lines = (dim * static_cast<std::int64_t>(sizeof(Element)) + 63) / 64;
   // One pass fetches rows that it reads soon; of several, each fetches its part of the next tile.
-  const Lines ahead{passes == 1 ? kRowsAhead : kWeighedKeys, lines, passes};
+  const Lines ahead{passes == 1 ? rows_ahead : kWeighedKeys, lines, passes};
   for (std::int64_t first = 0; first < count; first += kWeighedKeys) {
     const std::int64_t left = count - first;
     const std::int64_t here = left < kWeighedKeys ? left : kWeighedKeys;
     const auto* const data = static_cast<const Element*>(values.data) + first * values.stride;
-    const std::int64_t column =
-        weigh_tile<Type, kCount, kColumns>(p + first, p_row, {data, values.stride, values.storage},
-                                           here, left - ahead.rows, ahead, 0, dim, out, out_stride);
+    const std::int64_t column = weigh_tile<Type, kCount, kColumns>(
+        p + first, p_row, {data, values.stride, values.storage}, here,
+        rows_ahead == 0 ? 0 : left - ahead.rows, ahead, 0, dim, out, out_stride);
     if (column == dim) continue;
     for (std::int64_t j = 0; j < here; ++j) {
       const Float value = read_part<Type>(data + j * values.stride + column, dim - column);
@@ -266,10 +352,10 @@ void weigh_some(const float* p, std::int64_t p_row, const Rows& values, std::int
 
 template <class Type>
 void score_rows_of(const float* q, std::int64_t q_stride, std::int64_t rows, const Rows& keys,
-                   std::int64_t count, std::int64_t dim, float* beside, float* scores,
-                   std::int64_t score_row) {
+                   std::int64_t count, std::int64_t dim, std::int64_t ahead, float* beside,
+                   float* scores, std::int64_t score_row) {
   const auto score = [&]<int kCount>() {
-    score_some<Type, kCount>(q, q_stride, keys, count, dim, beside, scores, score_row);
+    score_some<Type, kCount>(q, q_stride, keys, count, dim, ahead, beside, scores, score_row);
   };
   if (rows == 1) return score.template operator()<1>();
   if (rows == 2) return score.template operator()<2>();
@@ -278,33 +364,35 @@ void score_rows_of(const float* q, std::int64_t q_stride, std::int64_t rows, con
 }
 
 void score_rows(const float* q, std::int64_t q_stride, std::int64_t rows, const Rows& keys,
-                std::int64_t count, std::int64_t dim, float* beside, float* scores,
-                std::int64_t score_row) {
+                std::int64_t count, std::int64_t dim, std::int64_t ahead, float* beside,
+                float* scores, std::int64_t score_row) {
   if (keys.storage == Storage::f32)
-    score_rows_of<F32>(q, q_stride, rows, keys, count, dim, beside, scores, score_row);
+    score_rows_of<F32>(q, q_stride, rows, keys, count, dim, ahead, beside, scores, score_row);
   if (keys.storage == Storage::f16)
-    score_rows_of<F16>(q, q_stride, rows, keys, count, dim, beside, scores, score_row);
+    score_rows_of<F16>(q, q_stride, rows, keys, count, dim, ahead, beside, scores, score_row);
   if (keys.storage == Storage::bf16)
-    score_rows_of<Bf16>(q, q_stride, rows, keys, count, dim, beside, scores, score_row);
+    score_rows_of<Bf16>(q, q_stride, rows, keys, count, dim, ahead, beside, scores, score_row);
 }
 
 template <class Type>
 void weigh_rows_of(const float* p, std::int64_t p_row, std::int64_t rows, const Rows& values,
-                   std::int64_t count, std::int64_t dim, float* out, std::int64_t out_stride) {
-  if (rows == 1) return weigh_some<Type, 1>(p, p_row, values, count, dim, out, out_stride);
-  if (rows == 2) return weigh_some<Type, 2>(p, p_row, values, count, dim, out, out_stride);
-  if (rows <= 4) return weigh_some<Type, 4>(p, p_row, values, count, dim, out, out_stride);
-  weigh_some<Type, 8>(p, p_row, values, count, dim, out, out_stride);
+                   std::int64_t count, std::int64_t dim, std::int64_t ahead, float* out,
+                   std::int64_t out_stride) {
+  if (rows == 1) return weigh_some<Type, 1>(p, p_row, values, count, dim, ahead, out, out_stride);
+  if (rows == 2) return weigh_some<Type, 2>(p, p_row, values, count, dim, ahead, out, out_stride);
+  if (rows <= 4) return weigh_some<Type, 4>(p, p_row, values, count, dim, ahead, out, out_stride);
+  weigh_some<Type, 8>(p, p_row, values, count, dim, ahead, out, out_stride);
 }
 
 void weigh_rows(const float* p, std::int64_t p_row, std::int64_t rows, const Rows& values,
-                std::int64_t count, std::int64_t dim, float* out, std::int64_t out_stride) {
+                std::int64_t count, std::int64_t dim, std::int64_t ahead, float* out,
+                std::int64_t out_stride) {
   if (values.storage == Storage::f32)
-    weigh_rows_of<F32>(p, p_row, rows, values, count, dim, out, out_stride);
+    weigh_rows_of<F32>(p, p_row, rows, values, count, dim, ahead, out, out_stride);
   if (values.storage == Storage::f16)
-    weigh_rows_of<F16>(p, p_row, rows, values, count, dim, out, out_stride);
+    weigh_rows_of<F16>(p, p_row, rows, values, count, dim, ahead, out, out_stride);
   if (values.storage == Storage::bf16)
-    weigh_rows_of<Bf16>(p, p_row, rows, values, count, dim, out, out_stride);
+    weigh_rows_of<Bf16>(p, p_row, rows, values, count, dim, ahead, out, out_stride);
 }
 
 // The largest of scores[0 .. count); -infinity if there is none. Several maxima at a time: one alone

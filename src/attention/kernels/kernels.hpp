@@ -29,6 +29,11 @@ inline constexpr std::int64_t kStripRow = kTileKeys + 2 * kStripPad + kWidest;
   return (value + unit - 1) / unit * unit;
 }
 
+// A query as score_rows reads it, in floats: bf16 is read two vectors at a time.
+[[nodiscard]] constexpr std::int64_t beside_floats(std::int64_t dim) noexcept {
+  return rounded_up(dim, 2 * kWidest);
+}
+
 // Keys whose products with key_rows are transposed at once, in vectors: whole panels of any vector.
 inline constexpr std::int64_t kKeyGroup = 3;
 inline constexpr std::int64_t kKeySums =
@@ -209,13 +214,14 @@ struct Kernels {
                         const BackwardScratch& scratch);
   // scores[r][j] = q[r] . k[j] for `rows` <= kFewRows queries that share their keys. There are
   // kFewRows rows of q, zeros after the last feature up to a multiple of kWidest; `beside` has room for
-  // as many floats.
+  // kFewRows * beside_floats(dim). Prefetches the key `ahead` keys after the one at hand; 0: none.
   void (*score_rows)(const float* q, std::int64_t q_stride, std::int64_t rows, const Rows& keys,
-                     std::int64_t count, std::int64_t dim, float* beside, float* scores,
-                     std::int64_t score_row);
-  // out[r] += sum_j p[r][j] v[j]; there are kFewRows rows of p and out.
+                     std::int64_t count, std::int64_t dim, std::int64_t ahead, float* beside,
+                     float* scores, std::int64_t score_row);
+  // out[r] += sum_j p[r][j] v[j]; there are kFewRows rows of p and out. Prefetches as score_rows does.
   void (*weigh_rows)(const float* p, std::int64_t p_row, std::int64_t rows, const Rows& values,
-                     std::int64_t count, std::int64_t dim, float* out, std::int64_t out_stride);
+                     std::int64_t count, std::int64_t dim, std::int64_t ahead, float* out,
+                     std::int64_t out_stride);
   // Scores to weights 2^(s - maximum) in place.
   void (*exp_row)(float* scores, std::int64_t count, float* maximum, float* sum);
   // scores[j] += step * (first + j).

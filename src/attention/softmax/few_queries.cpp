@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
+#include <chrono>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <span>
 
 #include "attention/softmax/head_side.hpp"
 #include "phasor/core/cancellation.hpp"
 #include "phasor/core/cpu.hpp"
+#include "phasor/core/internal/measured_choice.hpp"
 
 namespace phasor::attention {
 namespace {
@@ -40,9 +44,28 @@ Room decode_room(const Call& call, std::int64_t keys) {
   return {(kFewRows + kPanelRows) * strides.content,
           kPanelRows * strides.relative,
           kFewRows * strides.value,
-          kFewRows * strides.content,
+          kFewRows * kernels::beside_floats(strides.content),
           score_row,
           kFewRows * score_row};
+}
+
+// Keys to prefetch ahead. Reading is a tenth faster with it on some CPUs, and a quarter slower on others,
+// whose own prefetching it disturbs: it is measured (ADR 22). Numbers do not depend on it.
+constexpr std::int64_t kKeysAhead[] = {0, 16};
+constexpr int kWays = static_cast<int>(std::size(kKeysAhead));
+
+// The choice between them for calls that read so many bytes of keys and values; null: too few to tell.
+// Whether a call finds them in a cache depends on what else the caller does as well: models decode
+// layer after layer. So it is measured below the size of a cache, too.
+core::MeasuredChoice* choice_of(const Call& call, std::int64_t bytes) {
+  constexpr std::int64_t kLeast = std::int64_t{1} << 16;
+  constexpr int kSizes = 12, kLevels = static_cast<int>(core::InstructionSet::x86_64_v4) + 1;
+  if (bytes < kLeast) return nullptr;
+  static core::MeasuredChoice choices[kLevels][kSizes][2][2];
+  const auto times = static_cast<std::uint64_t>(bytes / kLeast);
+  const int size = std::min(static_cast<int>(std::bit_width(times)) - 1, kSizes - 1);
+  return &choices[static_cast<int>(call.options.isa)][size]
+                 [call.k.dtype == core::DType::f32 ? 1 : 0][call.group > 1 ? 1 : 0];
 }
 
 struct Decode {
@@ -50,7 +73,8 @@ struct Decode {
   core::HeadsView out;
   const AttentionExtras& extras;
   Room room;
-  float* memory;  // of every part
+  float* memory;                 // of every part
+  core::MeasuredChoice* choice;  // between kKeysAhead; null: the first
   std::atomic<std::int64_t> next{0};
 };
 
@@ -152,7 +176,7 @@ void finish_scores(const Call& call, const Sequence& s, const Row& row, SeenKeys
 
 // Up to kFewRows rows that read one key head.
 void attend_rows(const Decode& decode, const Sequence& s, std::span<const Row> rows,
-                 const Memory& memory) {
+                 std::int64_t ahead, const Memory& memory) {
   const Call& call = decode.call;
   const Strides strides = strides_of(call);
   const auto count = static_cast<std::int64_t>(rows.size());
@@ -173,7 +197,7 @@ void attend_rows(const Decode& decode, const Sequence& s, std::span<const Row> r
   float* const scores = memory.scores;
   call.kernels.score_rows(memory.content, strides.content, count,
                           rows_of(call.k, s.batch, key_head, s.first_key + all.first), keys,
-                          call.head_dim, memory.beside, scores, decode.room.score_row);
+                          call.head_dim, ahead, memory.beside, scores, decode.room.score_row);
   float maxima[kFewRows], sums[kFewRows];
   for (std::int64_t r = 0; r < count; ++r) {
     const Row& row = rows[static_cast<std::size_t>(r)];
@@ -185,7 +209,7 @@ void attend_rows(const Decode& decode, const Sequence& s, std::span<const Row> r
   std::fill_n(memory.out, kFewRows * strides.value, 0.0F);
   call.kernels.weigh_rows(scores, decode.room.score_row, count,
                           rows_of(call.v, s.batch, key_head, s.first_key + all.first), keys,
-                          call.value_dim, memory.out, strides.value);
+                          call.value_dim, ahead, memory.out, strides.value);
   for (std::int64_t r = 0; r < count; ++r) {
     const Row& row = rows[static_cast<std::size_t>(r)];
     const std::int64_t query = s.first_query + row.i;
@@ -206,6 +230,19 @@ void attend_rows(const Decode& decode, const Sequence& s, std::span<const Row> r
     for (std::int64_t j = 0; j < keys; ++j)
       to_row[all.first + j] = scores[r * decode.room.score_row + j] * factor;
   }
+}
+
+// In the fastest way, or timed if that is not known yet.
+void attend_timed(const Decode& decode, const Sequence& s, std::span<const Row> rows,
+                  const Memory& memory) {
+  core::MeasuredChoice* const choice = decode.choice;
+  const int kept = choice == nullptr ? 0 : choice->kept();
+  if (kept >= 0) return attend_rows(decode, s, rows, kKeysAhead[kept], memory);
+  const int way = choice->next(kWays);
+  const auto begin = std::chrono::steady_clock::now();
+  attend_rows(decode, s, rows, kKeysAhead[way], memory);
+  const std::chrono::duration<float, std::nano> time = std::chrono::steady_clock::now() - begin;
+  if (s.keys > 0) choice->record(kWays, way, time.count() / static_cast<float>(s.keys));
 }
 
 // Keys read between two looks at the caller's cancellation: about a millisecond.
@@ -230,7 +267,7 @@ void decode_part(void* context, int part, int) {
       const std::int64_t count = std::min<std::int64_t>(kFewRows, all - at);
       for (std::int64_t r = 0; r < count; ++r)
         rows[r] = {first + (at + r) / s.queries, (at + r) % s.queries};
-      attend_rows(decode, s, {rows, static_cast<std::size_t>(count)}, memory);
+      attend_timed(decode, s, {rows, static_cast<std::size_t>(count)}, memory);
     }
   }
 }
@@ -248,12 +285,17 @@ bool suits_few_queries(const Call& call, const AttentionExtras& extras) noexcept
 
 namespace {
 
+// Of so many keys and values of `element` bytes.
+std::int64_t bytes_of(const Call& call, std::int64_t keys, std::size_t element) {
+  const std::int64_t items = static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
+  return items * keys * (call.head_dim + call.value_dim) * static_cast<std::int64_t>(element);
+}
+
 // Threads that gain, over so many keys of at most `element` bytes.
 std::int64_t decode_parts(const Call& call, std::int64_t keys, std::size_t element) {
   const std::int64_t items = static_cast<std::int64_t>(call.sequences.size()) * call.key_heads;
-  const std::int64_t bytes =
-      items * keys * (call.head_dim + call.value_dim) * static_cast<std::int64_t>(element);
-  const std::int64_t useful = std::clamp<std::int64_t>(bytes / core::kThreadBytes, 1, items);
+  const std::int64_t useful =
+      std::clamp<std::int64_t>(bytes_of(call, keys, element) / core::kThreadBytes, 1, items);
   return std::min<std::int64_t>(call.threads, useful);
 }
 
@@ -266,8 +308,15 @@ void prepare_few_queries(const Call& call) {
 
 void attend_few_queries(const Call& call, core::HeadsView out, const AttentionExtras& extras) {
   prepare_few_queries(call);
-  Decode decode{call, out, extras, decode_room(call, call.most_keys), call.memory.few.data(), {}};
-  const std::int64_t parts = decode_parts(call, call.most_keys, core::size_of(call.k.dtype));
+  const std::size_t element = core::size_of(call.k.dtype);
+  Decode decode{call,
+                out,
+                extras,
+                decode_room(call, call.most_keys),
+                call.memory.few.data(),
+                choice_of(call, bytes_of(call, call.most_keys, element)),
+                {}};
+  const std::int64_t parts = decode_parts(call, call.most_keys, element);
   core::run_parts(static_cast<int>(parts), decode_part, &decode);
 }
 

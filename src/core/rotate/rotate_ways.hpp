@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <span>
 
-#include "core/system/measured_choice.hpp"
 #include "phasor/core/cpu.hpp"
+#include "phasor/core/internal/measured_choice.hpp"
 
 namespace phasor::core {
 

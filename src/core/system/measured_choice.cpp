@@ -1,4 +1,4 @@
-#include "core/system/measured_choice.hpp"
+#include "phasor/core/internal/measured_choice.hpp"
 
 #include <algorithm>
 

@@ -126,6 +126,40 @@ TEST(RotateBy, RowsOfEveryTypeAreWidenedAndUsedAsTheyAre) {
   }
 }
 
+// Every finite bf16 number times a few cosines, ties among them (1 + 2^-8): one rounding to nearest even at
+// every level, whatever the other halves of a lane hold, and infinity where the largest are rounded up.
+TEST(RotateBy, Bf16IsRoundedToNearestEven) {
+  constexpr std::int64_t kPairs = 35, kHeads = 3,
+                         kTokens = 624;  // more than all 65536 patterns
+  constexpr float kCos[] = {1.0F, 0.5F, 1.00390625F, 0.99F, 1.3333334F};
+  const auto count = static_cast<std::size_t>(kTokens * kHeads * 2 * kPairs);
+  std::vector<BFloat16> x(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    // Neighbours far apart. The factor is odd, so that 65536 in a row are all patterns.
+    x[i].bits = static_cast<std::uint16_t>(i * 2654435761U);
+    if ((x[i].bits & 0x7f80U) == 0x7f80U) x[i].bits = 0x3f81U;
+  }
+  const std::vector<float> zeros(kPairs, 0.0F);
+  for (const float cos : kCos) {
+    const std::vector<float> row(kPairs, cos);
+    const CosSinRows rows{.cos = row.data(), .sin = zeros.data(), .pairs = kPairs};
+    for (const PairLayout layout : {PairLayout::interleaved, PairLayout::half}) {
+      for (const InstructionSet isa : available_instruction_sets()) {
+        std::vector<BFloat16> y = x;
+        const HeadsView view = heads_view(y.data(), 1, kTokens, kHeads, 2 * kPairs);
+        const Rotation rotation{view, view};
+        rotate_by(rows, layout, 0, {&rotation, 1}, {.isa = isa});
+        for (std::size_t i = 0; i < count; ++i) {
+          const float exact = to_float(x[i]) * cos;
+          if (exact == 0.0F) continue;  // the sign of a zero depends on the other feature
+          ASSERT_EQ(y[i].bits, to_bfloat16(exact).bits)
+              << name_of(isa) << " " << name_of(layout) << " " << cos << " x " << x[i].bits;
+        }
+      }
+    }
+  }
+}
+
 TEST(RotateBy, RefusesWhatItCannotDoAndTouchesNothing) {
   const Rows rows(make_frequencies({16, 10000.0}), DType::f32, 1, 4);
   Tensor y(DType::f32, {1, 4, 1, 16}, Strides::dense, 7);

@@ -244,7 +244,18 @@ inline Bits rounded_bf16(Float value) {
   return bits + 0x7fffU + ((bits >> 16) & 1U);
 }
 inline Bits join_bf16(Float low, Float high) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  // The same on all halves at once, in 9 instructions, not 11: the upper halves, plus the carry of the
+  // lower ones. vpavgw is (x + y + 1) / 2 without overflow: the carry is its highest bit.
+  const auto a = reinterpret_cast<__m256i>(low), b = reinterpret_cast<__m256i>(high);
+  const __m256i upper = _mm256_blend_epi16(_mm256_srli_epi32(a, 16), b, 0xaa);
+  const __m256i lower = _mm256_blend_epi16(a, _mm256_slli_epi32(b, 16), 0xaa);
+  const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi16(1));
+  const __m256i sum = _mm256_avg_epu16(lower, _mm256_or_si256(odd, _mm256_set1_epi16(0x7ffe)));
+  return reinterpret_cast<Bits>(_mm256_add_epi16(upper, _mm256_srli_epi16(sum, 15)));
+#else
   return (rounded_bf16(low) >> 16) | (rounded_bf16(high) & 0xffff0000U);
+#endif
 }
 
 }  // namespace
