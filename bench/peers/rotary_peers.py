@@ -119,8 +119,11 @@ class Rotation:
             except ImportError as error:
                 left_out(name, error)
 
-    def rows(self, heap: str, rounds: int) -> Iterator[Row]:
+    def rows(self, heap: str, rounds: int, only: str) -> Iterator[Row]:
+        """`only`: a part of the peers' names."""
         for peer in self.peers:
+            if only not in peer.name:
+                continue
             x = self.heads_first if peer.order == "heads_first" else self.tokens_first
             target, working = aligned(x.shape), aligned(x.shape)
             working[:] = x
