@@ -4,9 +4,8 @@ A table for 16 million positions has 8 GB, and engines hold its parts several ti
 computed from its position alone, so that the rows which are asked for can be had without the others: `torch.arange`,
 from which an engine takes the positions of its table, gives only these. The rest is the engine's own code.
 
-LongRoPE has a table for short texts and one for long ones, and chooses by the positions. A short table of long texts
-therefore begins with the rows of all positions of short ones: the rows that are asked for come after these, so that
-their indices are those of a long text, too.
+LongRoPE has one table for short texts and one for long ones, and chooses by the positions. Its long table is then made
+of all positions of a short text and, after these, of those that are asked for: their indices are those of a long text.
 """
 
 from __future__ import annotations
