@@ -73,6 +73,8 @@ def interpreters(given: list[pathlib.Path]) -> dict[tuple[int, int], pathlib.Pat
             found.setdefault(version, python)
         elif given:
             sys.exit(f"wheels: not a CPython with venv and its headers: {python}")
+        else:  # such as a shim of pyenv for a version that is not active
+            say(f"left out, not a CPython with venv and its headers: {python}")
     if not found:
         sys.exit("wheels: no CPython with venv and its headers in PATH. On Debian: apt-get install python3-dev python3-venv")
     return dict(sorted(found.items()))

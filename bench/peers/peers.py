@@ -1,7 +1,7 @@
 """Phasor compared with every library that people call from Python, in one run and one table.
 
     python bench/peers/peers.py [rotary|attention|overhead ...] [--rounds 15] [--json] [--heap cold|warm|both]
-                                [--only ENCODING] [--tokens N] [--backward]
+                                [--only ENCODING or PEER] [--tokens N] [--backward]
 
 Needs phasor and NumPy; measures each peer that can be imported: torch (the forms of Hugging Face and of LLaMA, eager
 and compiled; fused and composed attention), rotary-embedding-torch, ONNX Runtime. Both sides are called from Python,
@@ -40,7 +40,7 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
         if heap == "warm":
             keep_heap_warm()
         if rotation is not None:
-            yield from rotation.rows(heap, arguments.rounds)
+            yield from rotation.rows(heap, arguments.rounds, arguments.only or "")
         if "attention" in parts:
             try:
                 import attention_peers
@@ -67,7 +67,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--heap", choices=(*HEAPS, "both"), default="both")
-    parser.add_argument("--only", help="attention: one encoding: none, rope, t5, ...")
+    parser.add_argument("--only", help="attention: one encoding (none, rope, t5, ...); rotary: peers with it in their name")
     parser.add_argument("--tokens", type=int, default=2048, help="attention; none is measured at twice as many too")
     parser.add_argument("--backward", action="store_true", help="attention: of every encoding, not of none alone")
     arguments = parser.parse_args()

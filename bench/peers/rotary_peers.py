@@ -2,8 +2,8 @@
 
 Every peer gets its own memory order, and Phasor gets the same: a ratio compares the same bytes in the same order. Peers
 are handed cos and sin (rotary-embedding-torch keeps its own), and so is ours, as a table; `without table` computes the
-angles in each call, as the shortest call does. Peers return new tensors; ours writes to a buffer that is there, or in
-place. Each result is compared with ours before it is timed.
+angles in each call, as the shortest call does. Peers return new tensors; so does our `new result`, of the peer's
+library; the others write to a buffer that is there, or in place. Each result is compared with ours before it is timed.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Peer:
     layout: Literal["half", "interleaved"]
     order: Literal["tokens_first", "heads_first"]
     rotate: Callable[[], Any]  # -> a new array or tensor
+    wrap: Callable[[Array], Any] = np.asarray  # our input as an array of the peer's library, in the same memory
 
 
 def angles(tokens: int) -> npt.NDArray[np.float64]:
@@ -57,14 +58,15 @@ def torch_peers(heads_first: Array, tokens_first: Array) -> Iterator[Peer]:
         pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
         return torch.view_as_real(pairs * phases[None, :, None]).flatten(3)
 
-    yield Peer("torch eager, HF rotate-half", "half", "heads_first", lambda: halves(by_head))
+    yield Peer("torch eager, HF rotate-half", "half", "heads_first", lambda: halves(by_head), torch.from_numpy)
     try:
         compiled = torch.compile(halves)
         compiled(by_head)
-        yield Peer("torch.compile, HF rotate-half", "half", "heads_first", lambda: compiled(by_head))
+        yield Peer("torch.compile, HF rotate-half", "half", "heads_first", lambda: compiled(by_head), torch.from_numpy)
     except Exception as error:  # such as no C++ compiler: the other peers still run
         left_out("torch.compile", error)
-    yield Peer("torch eager, LLaMA complex", "interleaved", "tokens_first", lambda: complex_pairs(by_token))
+    yield Peer("torch eager, LLaMA complex", "interleaved", "tokens_first", lambda: complex_pairs(by_token),
+               torch.from_numpy)
     try:
         import rotary_embedding_torch
 
@@ -74,7 +76,7 @@ def torch_peers(heads_first: Array, tokens_first: Array) -> Iterator[Peer]:
             with torch.no_grad():
                 return module.rotate_queries_or_keys(by_head)
 
-        yield Peer("rotary-embedding-torch", "interleaved", "heads_first", module_rotate)
+        yield Peer("rotary-embedding-torch", "interleaved", "heads_first", module_rotate, torch.from_numpy)
     except ImportError as error:
         left_out("rotary-embedding-torch", error)
 
@@ -117,15 +119,20 @@ class Rotation:
             except ImportError as error:
                 left_out(name, error)
 
-    def rows(self, heap: str, rounds: int) -> Iterator[Row]:
+    def rows(self, heap: str, rounds: int, only: str) -> Iterator[Row]:
+        """`only`: a part of the peers' names."""
         for peer in self.peers:
+            if only not in peer.name:
+                continue
             x = self.heads_first if peer.order == "heads_first" else self.tokens_first
             target, working = aligned(x.shape), aligned(x.shape)
             working[:] = x
             spec = phasor.RopeSpec(DIM, base=BASE, layout=peer.layout)
             how: dict[str, Any] = {"order": peer.order, "threads": 1}
             table = phasor.CosSinTable(spec, TOKENS)
+            given = peer.wrap(x)
             ours: dict[str, Work] = {
+                "rotate, new result": lambda: phasor.rotate(given, spec, table=table, **how),
                 "rotate, out of place": lambda: phasor.rotate(x, spec, table=table, out=target, **how),
                 "rotate, in place": lambda: phasor.rotate(working, spec, table=table, out=working, **how),
                 "rotate, in place, without table": lambda: phasor.rotate(working, spec, out=working, **how),

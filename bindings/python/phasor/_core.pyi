@@ -189,6 +189,9 @@ def cos_sin(
     Arrays of the library of positions: torch for torch, JAX for JAX (float32 ones), else NumPy.
     """
 
+def _prefer_huge_pages(array: object) -> None:
+    """Asks for huge pages for a new array without gaps, if it is large."""
+
 def query_scale(config: Config, positions: object, layer: int | str | None = None) -> npt.NDArray[np.float64]:
     """The factor on the query at each position: 1 + beta ln(1 + floor((position + offset) / length)) for models that
     scale queries by position (Ministral 3, Mistral 4, Llama 4), else 1. positions [...], or an int n for 0..n-1.

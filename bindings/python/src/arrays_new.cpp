@@ -5,6 +5,7 @@
 #include <string>
 
 #include "arrays.hpp"
+#include "phasor/core/internal/large_memory.hpp"
 #include "phasor/core/internal/message_text.hpp"
 
 namespace phasor::python {
@@ -58,6 +59,11 @@ std::string library_of(nb::handle object) {
   return library == "jaxlib" ? "jax" : library;
 }
 
+void prefer_huge_pages(const Array& array) {
+  core::prefer_huge_pages(array.writable(),
+                          static_cast<std::size_t>(array.size()) * size_of(array.element()));
+}
+
 NewArray::NewArray(const Array& like, std::span<const std::int64_t> shape, const char* where) {
   // empty_like() of an axis with stride 0 may choose any order in memory.
   const bool same = std::ranges::equal(shape, like.shape()) &&
@@ -75,6 +81,7 @@ NewArray::NewArray(const Array& like, std::span<const std::int64_t> shape, const
   }
   array_.emplace(object_, where, Access::write);
   array_->tells_autograd_ = false;  // new: no graph refers to it
+  if (library == "torch") prefer_huge_pages(*array_);
 }
 
 NewArray::NewArray(nb::handle like, Element element, std::span<const std::int64_t> shape,
@@ -90,6 +97,7 @@ NewArray::NewArray(nb::handle like, Element element, std::span<const std::int64_
   }
   array_.emplace(object_, where, Access::write);
   array_->tells_autograd_ = false;
+  if (library == "torch") prefer_huge_pages(*array_);
 }
 
 nb::object NewArray::finish() {

@@ -296,6 +296,10 @@ void add_rotate(nb::module_& module) {
              nb::arg("context") = nb::none(), nb::arg("dtype") = "float32",
              nb::arg("angles") = "exact",
              "cos and sin times the amplitude, [positions, pairs] each.");
+  // For phasor.torch, which makes the results of its custom ops itself.
+  module.def(
+      "_prefer_huge_pages", [](nb::handle array) { prefer_huge_pages(Array(array, "array")); },
+      nb::arg("array"), "Asks for huge pages for a new array without gaps, if it is large.");
 }
 
 }  // namespace phasor::python

@@ -1,6 +1,7 @@
 // The part of a call that one thread does: tokens one after another.
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <utility>
 
 #include "core/angles/row_memory.hpp"
@@ -180,6 +181,19 @@ bool is_plain(const RotateCall& call) {
          call.rotations.size() <= kTensorsTogether;
 }
 
+// Streaming stores wait at each new page for the translation of its address: a tenth of a large
+// rotation. A prefetch from a page that is written soon has it translated by then; nothing else is read
+// from there. For the pages that begin in the `bytes` that follow kTranslateAhead bytes after `out`.
+// Inlined: GCC drops calls of a function that does nothing but prefetch.
+constexpr std::uintptr_t kTranslateAhead = 16384;
+[[gnu::always_inline]] inline void translate_pages(const void* out, std::int64_t bytes) {
+  constexpr std::uintptr_t kPage = 4096;
+  const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(out) + kTranslateAhead;
+  const std::uintptr_t end = begin + static_cast<std::uintptr_t>(bytes);
+  for (std::uintptr_t page = (begin + kPage - 1) / kPage * kPage; page < end; page += kPage)
+    __builtin_prefetch(reinterpret_cast<const void*>(page), 0, 0);
+}
+
 // Tokens of one batch row; returns how many. What does not change is read from `call` once: between two
 // tokens there is little but the kernel.
 //
@@ -189,6 +203,7 @@ std::int64_t rotate_tokens(const RotateCall& call, Way way, std::int64_t most, W
   struct {
     kernels::Heads heads;
     std::int64_t in_step, out_step;  // from a token to the next, bytes
+    std::int64_t translated;         // of the output with each token, bytes
   } tensors[kTensorsTogether];
   const std::size_t tensor_count = call.rotations.size();
   for (std::size_t i = 0; i < tensor_count; ++i) {
@@ -198,7 +213,12 @@ std::int64_t rotate_tokens(const RotateCall& call, Way way, std::int64_t most, W
     tensors[i] = {{in + start, out + start, rotation.in.head_stride, rotation.out.head_stride,
                    rotation.in.heads},
                   rotation.in.token_stride * call.element,
-                  rotation.out.token_stride * call.element};
+                  rotation.out.token_stride * call.element,
+                  0};
+    // Without gaps: what follows in memory is written next.
+    if (call.store == kernels::Store::streaming &&
+        rotation.out.token_stride == rotation.out.heads * rotation.out.head_stride)
+      tensors[i].translated = tensors[i].out_step;
   }
   const kernels::RotateFunction kernel = call.kernel;
   const std::int64_t pairs = call.block_pairs;
@@ -207,7 +227,8 @@ std::int64_t rotate_tokens(const RotateCall& call, Way way, std::int64_t most, W
     const RowPointers row =
         make_row(call, {walk.at.batch, walk.at.token + t}, walk.cursor, walk.buffers);
     for (std::size_t i = 0; i < tensor_count; ++i) {
-      auto& [heads, in_step, out_step] = tensors[i];
+      auto& [heads, in_step, out_step, translated] = tensors[i];
+      if (translated > 0) translate_pages(heads.out, translated);
       kernel(heads, pairs, row.cos, row.sin, way.ahead, store);
       heads.in = static_cast<const char*>(heads.in) + in_step;
       heads.out = static_cast<char*>(heads.out) + out_step;

@@ -2,8 +2,10 @@
 
 #if defined(__linux__)
 #include <sys/mman.h>
+#include <unistd.h>
 #endif
 
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -15,7 +17,7 @@ namespace phasor::core {
 namespace {
 
 // A block of this size or more uses huge pages: a table of 64 MiB otherwise spends more time on its
-// 16384 first touches than on its cosines.
+// 16384 first touches than on its cosines, and a rotation ten times as long as on the rotation itself.
 constexpr std::size_t kHugeBytes = std::size_t{4} << 20;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
@@ -28,14 +30,25 @@ std::size_t padded_bytes(std::size_t count, std::size_t size) {
 
 }  // namespace
 
+void prefer_huge_pages(void* memory, std::size_t bytes) noexcept {
+#if defined(__linux__)
+  if (bytes < kHugeBytes) return;
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(memory);
+  const std::uintptr_t first = (begin + page - 1) / page * page;
+  // Advice: a refusal changes nothing.
+  madvise(reinterpret_cast<void*>(first), begin + bytes - first, MADV_HUGEPAGE);
+#else
+  static_cast<void>(memory);
+  static_cast<void>(bytes);
+#endif
+}
+
 std::shared_ptr<std::byte[]> allocate_large(std::size_t count, std::size_t size) {
   const std::size_t bytes = padded_bytes(count, size);
   const std::align_val_t alignment{bytes >= kHugeBytes ? kHugePage : 64};
   auto* memory = static_cast<std::byte*>(::operator new(bytes, alignment));
-#if defined(__linux__)
-  if (bytes >= kHugeBytes)
-    madvise(memory, bytes, MADV_HUGEPAGE);  // advice: a refusal changes nothing
-#endif
+  prefer_huge_pages(memory, bytes);
   std::memset(memory + bytes - kMemoryPadding, 0, kMemoryPadding);
   return {memory, [alignment](std::byte* block) { ::operator delete(block, alignment); }};
 }

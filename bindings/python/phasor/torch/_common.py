@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function, forward_ad
 
+from .. import _core
 from .._core import Error, RopeSpec
 
 Code = Literal["invalid_argument", "shape_mismatch", "out_of_range", "unsupported"]
@@ -139,6 +140,13 @@ def room_like(x: Tensor) -> Tensor:
     """An empty tensor of x's shape: in x's memory order if that is contiguous along the last axis, else row-major."""
     room = torch.empty_like(x)
     return room if room.stride(-1) == 1 else torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
+def new_memory_like(x: Tensor) -> Tensor:
+    """room_like() of a CPU tensor, to be written at once: in huge pages if it is large."""
+    room = room_like(x)
+    _core._prefer_huge_pages(room)
+    return room
 
 
 def spread(x: Tensor, axis: int | None, size: int) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from ._common import bare, refusal, room_like, spec_of
+from ._common import bare, new_memory_like, refusal, room_like, spec_of
 from ._device import by_torch, host_rows, rows_at, rows_from
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def rotate_op(
     angles: str,
     threads: int,
 ) -> Tensor:
-    out = room_like(x)
+    out = new_memory_like(x)
     _core.rotate(
         bare(x),
         spec_of(spec),
@@ -62,7 +62,7 @@ def rotate_by_op(
     order: str,
     threads: int,
 ) -> Tensor:
-    out = room_like(x)
+    out = new_memory_like(x)
     _core.rotate_by(
         bare(x),
         cos.detach(),

@@ -25,7 +25,8 @@ def table(length: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def asked(rope_type: str = "default") -> case.Case:
-    return case.Case("plain", 128, 128, "half", {"rope_type": rope_type}, {})
+    rope = {"rope_type": rope_type, "original_max_position_embeddings": 4096}
+    return case.Case("plain", 128, 128, "half", rope, {})
 
 
 def test_rows_alone_have_the_bits_of_the_table() -> None:
@@ -55,5 +56,20 @@ def test_rows_are_taken_only_where_the_table_does_not_fit() -> None:
 
     turned: Any = rows.by_rows(asked(), rotate)
     assert turned(None, POSITIONS).shape == (3, 128) and turned.rows_only and calls == [131_072, 3]
-    with pytest.raises(RuntimeError, match="allocate"):
-        rows.by_rows(asked("longrope"), rotate)(None, POSITIONS)
+
+
+@pytest.mark.parametrize("positions", [POSITIONS, np.array([1, 4097])])
+def test_longrope_takes_its_rows_from_the_table_that_it_chooses(positions: Any) -> None:
+    def rotate(x: Any, some: rows.Rows) -> Any:
+        both = torch.cat((table(4096), 2 * table(131_072)))
+        if x == "little memory" and len(both) > 131_072:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        ids = some.indices
+        return both[ids + 4096 if bool((ids > 4096).any()) else ids].numpy()
+
+    turned: Any = rows.by_rows(asked("longrope"), rotate)
+    whole = turned("much memory", positions)
+    assert np.array_equal(turned("little memory", positions), whole) and turned.rows_only
+    assert np.array_equal(whole, 2 * table(131_072)[positions].numpy())
+    with pytest.raises(RuntimeError, match="allocate"):  # a short text takes the other table
+        turned("little memory", np.array([1, 4096]))

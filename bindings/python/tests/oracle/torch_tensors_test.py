@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -251,6 +252,30 @@ def test_tensors_in_tensors_out() -> None:
                 np.testing.assert_array_equal(a.numpy(), b)
     assert isinstance(phasor.decay(SPEC, at), Tensor)
     assert isinstance(phasor.cos_sin(SPEC, 4)[0], np.ndarray)
+
+
+def advised_of_huge_pages(tensor: Tensor) -> bool:
+    """Whether the mapping that holds the middle of the tensor has "hg" among its flags."""
+    wanted = tensor.data_ptr() + tensor.nbytes // 2
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, _, last = line.split()[0].partition("-")
+        if last:
+            inside = int(first, 16) <= wanted < int(last, 16)
+        elif inside and line.startswith("VmFlags:"):
+            return "hg" in line.split()
+    raise AssertionError("no mapping of the tensor")
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no transparent huge pages")
+def test_a_large_new_tensor_is_in_huge_pages() -> None:
+    # 64 MiB: glibc maps and unmaps such a block in every call, whatever was freed before.
+    x = randn(1, 16384, 8, 128)
+    spec = RopeSpec(128, layout="half")
+    assert not advised_of_huge_pages(torch.empty_like(x))
+    assert advised_of_huge_pages(phasor.rotate(x, spec))
+    assert advised_of_huge_pages(torch.ops.phasor.rotate(x, None, pt._common.spec_text(spec), 0, "forward", "query", None,
+                                                         "tokens_first", "exact", 0))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])

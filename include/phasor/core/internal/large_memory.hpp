@@ -18,6 +18,11 @@ inline constexpr std::size_t kMemoryPadding = 128;
 // long as anything in it.
 [[nodiscard]] std::shared_ptr<std::byte[]> allocate_beside(std::size_t count, std::size_t size);
 
+// Asks the system for huge pages where a large block has no pages yet. For memory that another
+// allocator has just given and that is about to be written: its contents do not change. A small block
+// stays as it is.
+void prefer_huge_pages(void* memory, std::size_t bytes) noexcept;
+
 // Allocates a block and frees it again. For libraries that end the process, or damage it, when an
 // allocation of theirs fails: called before them, with more than they need.
 //
