@@ -190,7 +190,9 @@ class PairDots {
       }
       if (index % kFit != kFit - 1 && index != kCount - 1) return;
       const Ints first =
-          multiply_shorts(pending_[0], splat_int(254 * 0x00010001)) + add_pairs(pending_[1]);
+          multiply_shorts(pending_[0],
+                          splat_int(phasor::models::kernels::kStepInverse * 0x00010001)) +
+          add_pairs(pending_[1]);
       const Ints second = add_pairs(pending_[2]);
       first_ = index < kFit ? first : first_ + first;
       second_ = index < kFit ? second : second_ + second;

@@ -8,11 +8,10 @@
 namespace {
 
 using phasor::models::kernels::FloatTokens;
+using phasor::models::kernels::kSetColumns;
 
 // Groups whose vectors one product takes.
 constexpr std::int64_t kPanelGroups = kVectors > kParts ? kVectors / kParts : 1;
-constexpr std::int64_t kSetColumns =
-    16;  // columns of a set are rounded up to these, on every level
 static_assert(kSetColumns % kFloats == 0);
 static_assert(kPanelGroups == 1 ? kParts % kVectors == 0 : kParts == 1 && kVectors == 4);
 

@@ -113,11 +113,13 @@ struct TileTokens {
   std::int64_t blocks;
 };
 
+// Columns of a set of float tiles are rounded up to these, on every level.
+inline constexpr std::int64_t kSetColumns = 16;
 // Tokens of float tiles, in sets of Kernels::set_tokens.
 struct FloatTokens {
   const float* data;
   std::int64_t tokens;
-  std::int64_t columns;       // of a set: those of a token, rounded up to 16
+  std::int64_t columns;       // of a set: those of a token, rounded up to kSetColumns
   std::int64_t first_column;  // of the product; above 0 its sums are added to the results
 };
 
@@ -185,7 +187,7 @@ struct Kernels {
                const TileTokens& x, std::int64_t tokens, const Results& results);
 
   // Many tokens times weights as floats. Tokens are written in sets of set_tokens, columns rounded
-  // up to 16.
+  // up to kSetColumns.
   std::int64_t set_tokens;
   void (*write_floats)(const float* x, std::int64_t x_stride, std::int64_t tokens,
                        std::int64_t columns, float* out);

@@ -20,6 +20,7 @@ namespace {
 using kernels::ActivationBlock;
 using kernels::Kernels;
 using kernels::kGroupRows;
+using kernels::kSetColumns;
 using kernels::Results;
 using kernels::TileBlock;
 using kernels::Weights;
@@ -40,7 +41,6 @@ constexpr std::int64_t kPanelColumns = 768;
 constexpr std::int64_t kGemmTokens = 4096;
 // Tokens of one call with float tiles: a second copy of them is written in the order of the tiles.
 constexpr std::int64_t kFloatTokens = 768;
-constexpr std::int64_t kSetColumns = 16;
 // Groups between two looks at the caller's cancellation, for many tokens without that library.
 constexpr std::int64_t kGroupsPerLook = 8;
 
