@@ -152,7 +152,7 @@ struct CallMemory {
   Places places;
   RotatorMemory queries, keys;
   std::vector<double> positions;  // of a cache's queries, if they are not contiguous in the cache
-  Floats few;                     // few_queries.cpp: a piece for each thread
+  Floats few;                     // few_queries.cpp
   // A cache's capacity: what grows with the keys is allocated for this many at once.
   std::int64_t room_for_keys = 0;
   PackedTables tables, backward_tables;

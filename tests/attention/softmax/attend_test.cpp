@@ -189,6 +189,36 @@ TEST_P(Attend, GivesTheSameBitsWithAnyNumberOfThreads) {
   }
 }
 
+// A few queries over many keys: threads share the keys of a head, and their results are joined.
+TEST_P(Attend, JoinsThePiecesOfManyKeys) {
+  for (int i = 0; i < 8; ++i) {
+    Case c{.terms = GetParam(), .heads = 6, .key_heads = i % 2 == 0 ? 3 : 1};
+    c.batch = i == 5 ? 2 : 1;
+    c.queries = i % 3 + 1;
+    c.keys = 1400 + i;
+    c.head_dim = 64;
+    c.value_dim = 64;
+    c.key_dtype = i == 6 ? DType::f16 : DType::f32;
+    c.causality = i < 3 ? Causality::none : Causality::bottom_right;
+    c.window = i == 2 || i == 3 ? 500 : 0;
+    c.masked = i == 4 ? Masked::boolean_rank_3 : Masked::no;
+    c.padded = i == 5 ? Padded::lengths : Padded::no;
+    c.packed = i == 7 ? 2 : 0;
+    c.strides = i % 2 == 0 ? Strides::dense : Strides::heads_first;
+    c.seed = static_cast<std::uint64_t>(i + 1);
+    const Problem p(c);
+    expect_attends(p, WithExtras::probabilities);
+    const core::InstructionSet best = core::available_instruction_sets().back();
+    const Attended one = run_attend(p, best, 1, WithExtras::probabilities);
+    for (const int threads : {2, 5}) {
+      const Attended many = run_attend(p, best, threads, WithExtras::probabilities);
+      EXPECT_EQ(one.out.bytes(), many.out.bytes()) << threads << " threads, " << c;
+      EXPECT_EQ(one.log_sum_exp, many.log_sum_exp) << threads << " threads, " << c;
+      EXPECT_EQ(one.probabilities, many.probabilities) << threads << " threads, " << c;
+    }
+  }
+}
+
 TEST_P(Attend, GivesTheSameOutputWithAndWithoutExtras) {
   Case c = around_tile_edges(GetParam());
   c.masked = Masked::boolean_rank_3;
