@@ -32,7 +32,7 @@ const Kernels PHASOR_JOIN(kernels_, PHASOR_KERNEL_LEVEL) = {
     .panel_groups = kPanelGroups,
     .float_tile = float_tile,
 #if defined(__AVX512F__)
-    .prefers_float_tiles = false,  // not measured
+    .prefers_float_tiles = false,  // as fast as the library on an Emerald Rapids
 #else
     .prefers_float_tiles = true,
 #endif
