@@ -1,7 +1,7 @@
 #include "attention/peak.hpp"
 
 #include <bit>
-#include <chrono>
+#include <iterator>
 
 #include "attention/peak_loops.hpp"
 #include "phasor/core/internal/kernel_levels.hpp"
@@ -34,22 +34,13 @@ void multiply_add(core::InstructionSet isa, std::int64_t floats) {
 
 void read_through(core::InstructionSet isa, const float* x, std::size_t count) {
   // A limit must be the fastest way. Prefetching is a tenth faster on a Xeon at AVX2, and a fifth slower on
-  // Zen 4: the first call for a level and a size measures both.
+  // Zen 4: the first calls for a level and a size measure all ways.
   constexpr int kLevels = static_cast<int>(core::InstructionSet::x86_64_v4) + 1;
   static core::MeasuredChoice choices[kLevels][65];
-  core::MeasuredChoice& choice = choices[static_cast<int>(isa)][std::bit_width(count)];
   const PeakLoops& loops = peak_loops_for(isa);
-  const auto read = [&](int way) {
-    sink = way == 0 ? loops.sum(x, count) : loops.sum_ahead(x, count);
-  };
-  while (choice.kept() < 0) {
-    const int way = choice.next(2);
-    const auto begin = std::chrono::steady_clock::now();
-    read(way);
-    const std::chrono::duration<float> time = std::chrono::steady_clock::now() - begin;
-    choice.record(2, way, time.count());
-  }
-  read(choice.kept());
+  choices[static_cast<int>(isa)][std::bit_width(count)].run(
+      static_cast<int>(std::size(loops.sums)), static_cast<float>(count),
+      [&](int way) { sink = loops.sums[way](x, count); });
 }
 
 }  // namespace phasor::bench

@@ -67,15 +67,17 @@ float multiply_add(std::int64_t floats) {
   return total(sum);
 }
 
-template <bool kAhead>
+// Prefetches kAhead bytes ahead; 0: nothing.
+template <std::size_t kAhead>
 float sum(const float* x, std::size_t count) {
   constexpr std::size_t kSums = 8, kStep = kSums * static_cast<std::size_t>(kFloats);
   Vector sums[kSums] = {};
   std::size_t i = 0;
   for (; i + kStep <= count; i += kStep) {
-    if constexpr (kAhead) {
+    if constexpr (kAhead > 0) {
 #pragma GCC unroll 32
-      for (std::size_t line = 0; line < kStep; line += 16) __builtin_prefetch(x + i + line + 1024);
+      for (std::size_t line = 0; line < kStep; line += 16)
+        __builtin_prefetch(x + i + line + kAhead / sizeof(float));
     }
 #pragma GCC unroll 32
     for (std::size_t v = 0; v < kSums; ++v)
@@ -97,6 +99,7 @@ float sum(const float* x, std::size_t count) {
 namespace phasor::bench {
 
 extern const PeakLoops PHASOR_JOIN(peaks_, PHASOR_LIMIT_LEVEL);
-const PeakLoops PHASOR_JOIN(peaks_, PHASOR_LIMIT_LEVEL) = {multiply_add, sum<false>, sum<true>};
+const PeakLoops PHASOR_JOIN(peaks_, PHASOR_LIMIT_LEVEL) = {multiply_add,
+                                                           {sum<0>, sum<4096>, sum<16384>}};
 
 }  // namespace phasor::bench

@@ -11,9 +11,8 @@ struct PeakLoops {
   // Multiplies and adds in registers alone, at least `floats` of each; returns a value that needs
   // them all.
   float (*multiply_add)(std::int64_t floats);
-  // Read everything and add it up; aligned to 64 bytes. The second prefetches 4 KiB ahead.
-  float (*sum)(const float* x, std::size_t count);
-  float (*sum_ahead)(const float* x, std::size_t count);
+  // Read everything and add it up; aligned to 64 bytes. Without prefetching, 4 KiB and 16 KiB ahead.
+  float (*sums[3])(const float* x, std::size_t count);
 };
 
 }  // namespace phasor::bench

@@ -28,6 +28,10 @@ double quantile(std::vector<double> values, double share) {
   return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
 }
 
+// What the engine measures at its first calls, its way through memory, is settled by then.
+constexpr int kWarmUpRounds = 2, kMostWarmUpRounds = 16;
+constexpr std::chrono::milliseconds kWarmUp(100);
+
 }  // namespace
 
 Contest compare(const std::function<void()>& ours, const std::function<void()>& against, int rounds,
@@ -35,7 +39,8 @@ Contest compare(const std::function<void()>& ours, const std::function<void()>& 
   const int our_repeats = repeats_for(ours, piece_us),
             their_repeats = repeats_for(against, piece_us);
   std::vector<double> our_times, their_times, ratios;
-  for (int round = -2; round < rounds; ++round) {
+  const Clock::time_point begin = Clock::now();
+  for (int round = 0; static_cast<int>(ratios.size()) < rounds; ++round) {
     // The second finds the caches as the first left them: the order alternates too.
     double mine = 0.0, theirs = 0.0;
     if (round % 2 == 0) {
@@ -45,7 +50,8 @@ Contest compare(const std::function<void()>& ours, const std::function<void()>& 
       theirs = microseconds(against, their_repeats);
       mine = microseconds(ours, our_repeats);
     }
-    if (round < 0) continue;
+    if (round < kWarmUpRounds || (round < kMostWarmUpRounds && Clock::now() - begin < kWarmUp))
+      continue;
     our_times.push_back(mine);
     their_times.push_back(theirs);
     ratios.push_back(mine / theirs);

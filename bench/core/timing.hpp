@@ -12,7 +12,7 @@ struct Contest {
   double low = 0.0, high = 0.0;  // quartiles of those ratios
 };
 
-// Runs both alternately, `rounds` times after two warm-up rounds; each repeats its work until it
+// Runs both alternately, `rounds` times after some to warm up; each repeats its work until it
 // takes about `piece_us`, so that the resolution of the clock does not matter.
 [[nodiscard]] Contest compare(const std::function<void()>& ours,
                               const std::function<void()>& against, int rounds,

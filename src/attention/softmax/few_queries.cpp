@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -91,10 +90,16 @@ Room decode_room(const Call& call, std::int64_t keys) {
           kFewRows * score_row};
 }
 
-// Keys to prefetch ahead. Reading is a tenth faster with it on some CPUs, and a quarter slower on others,
-// whose own prefetching it disturbs: it is measured (ADR 22). Numbers do not depend on it.
-constexpr std::int64_t kKeysAhead[] = {0, 16};
-constexpr int kWays = static_cast<int>(std::size(kKeysAhead));
+// Bytes to prefetch ahead. Reading is a tenth to a third faster with it on some CPUs, and a quarter slower
+// on others, whose own prefetching it disturbs: it is measured (ADR 22). Numbers do not depend on it.
+constexpr std::int64_t kBytesAhead[] = {0, 4096, 12288};
+constexpr int kWays = static_cast<int>(std::size(kBytesAhead));
+
+// In keys: keys and values are read one after the other.
+std::int64_t keys_ahead(const Call& call, std::int64_t bytes) {
+  const auto element = static_cast<std::int64_t>(core::size_of(call.k.dtype));
+  return bytes / (std::max(call.head_dim, call.value_dim) * element);
+}
 
 // The choice between them for calls that read so many bytes of keys and values; null: too few to tell.
 // Whether a call finds them in a cache depends on what else the caller does as well: models decode
@@ -118,7 +123,7 @@ struct Decode {
   Room room;
   float* memory;    // of every part
   float* partials;  // [key head of a sequence][its rows][pieces]; not used if there is one piece
-  core::MeasuredChoice* choice;  // between kKeysAhead; null: the first
+  core::MeasuredChoice* choice;  // between kBytesAhead; null: the first
   std::atomic<std::int64_t> next{0};
 };
 
@@ -363,20 +368,18 @@ void join_pieces(const Decode& decode, const Chunk& chunk, std::int64_t r, float
   write_row(decode, chunk.s, chunk.rows[r], maximum, total, out);
 }
 
-// In the fastest way, or timed if that is not known yet.
+// In the fastest way, or timed if that is not known yet. A shorter piece costs more a key, and is not timed.
 void attend_timed(const Decode& decode, const Chunk& chunk, std::int64_t piece,
                   const Memory& memory) {
-  core::MeasuredChoice* const choice = decode.choice;
-  const int kept = choice == nullptr ? 0 : choice->kept();
-  if (kept >= 0) return attend_piece(decode, chunk, piece, kKeysAhead[kept], memory);
   const SeenKeys keys = keys_of_piece(decode, chunk, piece);
-  const int way = choice->next(kWays);
-  const auto begin = std::chrono::steady_clock::now();
-  attend_piece(decode, chunk, piece, kKeysAhead[way], memory);
-  const std::chrono::duration<float, std::nano> time = std::chrono::steady_clock::now() - begin;
-  // A shorter piece costs more a key.
-  if (keys.last - keys.first == decode.pieces.keys || decode.pieces.count == 1)
-    choice->record(kWays, way, time.count() / static_cast<float>(keys.last - keys.first));
+  const std::int64_t count = keys.last - keys.first;
+  const auto attend = [&](int way) {
+    attend_piece(decode, chunk, piece, keys_ahead(decode.call, kBytesAhead[way]), memory);
+  };
+  if (decode.choice == nullptr) return attend(0);
+  if (decode.pieces.count > 1 && count < decode.pieces.keys)
+    return attend(std::max(decode.choice->kept(), 0));
+  decode.choice->run(kWays, static_cast<float>(count), attend);
 }
 
 // Keys read between two looks at the caller's cancellation: about a millisecond.

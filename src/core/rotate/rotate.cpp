@@ -153,9 +153,10 @@ void run(const Window& window, const Rotary* rotary, const Positions& positions,
   call.staged = streams && !is_aligned_output(call);
   if (streams && !call.staged) call.store = kernels::Store::streaming;
   call.kernel = plain_kernel(call);
-  call.ways = call.kernel != nullptr || call.staged
-                  ? ways_of({bytes, element, options.isa, streams, call.heads_first})
-                  : Ways{kOneWay};
+  call.ways =
+      call.kernel != nullptr || call.staged
+          ? ways_of({bytes, element, options.isa, streams, call.heads_first, call.kernel_layout()})
+          : Ways{kOneWay};
   if (call.ways.choice != nullptr) call.row_bytes = bytes / rows;
   run_parts(thread_count(options, bytes, rows), rotate_part, &call);
 }

@@ -1,6 +1,5 @@
 // The part of a call that one thread does: tokens one after another.
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <utility>
 
@@ -121,7 +120,7 @@ void rotate_run_by_heads(const RotateCall& call, const Rotation& rotation, const
 std::int64_t rotate_tokens_heads_first(const RotateCall& call, Way way, Token at, std::int64_t most,
                                        PositionCursor& cursor, RowBuffers& buffers) {
   alignas(64) float few[kFewTokens.floats + kRowPadding];
-  float* const many = way.many_tokens ? rows_of_this_thread() : nullptr;
+  float* const many = way.run != HeadsFirst::few_tokens ? rows_of_this_thread() : nullptr;
   float* const rows = many == nullptr ? few : many;
   const TokensAtOnce& limit = many == nullptr ? kFewTokens : kManyTokens;
   const std::int64_t pairs = call.window.pairs;
@@ -139,8 +138,9 @@ std::int64_t rotate_tokens_heads_first(const RotateCall& call, Way way, Token at
                               out + t * rotation.out.token_stride * call.element);
     }
     const Run run{in, out, count, rows, way.ahead};
-    many == nullptr ? rotate_run_by_head(call, rotation, run)
-                    : rotate_run_by_heads(call, rotation, run);
+    many != nullptr&& way.run == HeadsFirst::heads_together
+        ? rotate_run_by_heads(call, rotation, run)
+        : rotate_run_by_head(call, rotation, run);
   }
   return count;
 }
@@ -265,16 +265,13 @@ void rotate_rows(const RotateCall& call, Way way, std::int64_t end, Walk& walk) 
 
 // In the fastest way, or timed if that is not known yet.
 void rotate_piece(const RotateCall& call, std::int64_t end, Walk& walk) {
-  const auto& [ways, choice] = call.ways;
-  const int kept = choice == nullptr ? 0 : choice->kept();
-  if (kept >= 0) return rotate_rows(call, ways[static_cast<std::size_t>(kept)], end, walk);
-  const auto count = static_cast<int>(ways.size());
-  const int way = choice->next(count);
-  const std::int64_t rows = end - walk.row;
-  const auto begin = std::chrono::steady_clock::now();
-  rotate_rows(call, ways[static_cast<std::size_t>(way)], end, walk);
-  const std::chrono::duration<float, std::nano> time = std::chrono::steady_clock::now() - begin;
-  choice->record(count, way, time.count() / static_cast<float>(rows * call.row_bytes));
+  const std::span<const Way> ways = call.ways.ways;
+  const auto rotate = [&](int way) {
+    rotate_rows(call, ways[static_cast<std::size_t>(way)], end, walk);
+  };
+  if (call.ways.choice == nullptr) return rotate(0);
+  call.ways.choice->run(static_cast<int>(ways.size()),
+                        static_cast<float>((end - walk.row) * call.row_bytes), rotate);
 }
 
 // Tokens between two looks at the caller's cancellation: a millisecond or two of the widest.

@@ -6,13 +6,18 @@
 
 #include "phasor/core/cpu.hpp"
 #include "phasor/core/internal/measured_choice.hpp"
+#include "phasor/core/rotate.hpp"
 
 namespace phasor::core {
 
+// How a tensor with heads before tokens is read: kFewTokens of a head after the other, kManyTokens of
+// kHeadsTogether heads side by side, or kManyTokens of a head after the other.
+enum class HeadsFirst : std::uint8_t { few_tokens, heads_together, head_by_head };
+
 // Numbers do not depend on it.
 struct Way {
-  std::int64_t ahead = 0;    // bytes to prefetch ahead of the element being rotated; 0: none
-  bool many_tokens = false;  // heads first: kManyTokens at once, not kFewTokens
+  std::int64_t ahead = 0;  // bytes to prefetch ahead of the element being rotated; 0: none
+  HeadsFirst run = HeadsFirst::few_tokens;
 };
 
 // What the best way depends on, besides the CPU.
@@ -22,6 +27,7 @@ struct Traffic {
   InstructionSet isa;    // as the caller gave it
   bool streams;          // writes past the caches
   bool heads_first;      // heads are further apart than tokens
+  PairLayout layout;     // half reads two places of a head
 };
 
 struct Ways {

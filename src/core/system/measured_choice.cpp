@@ -11,13 +11,25 @@ int MeasuredChoice::next(int ways) noexcept {
                           static_cast<std::uint32_t>(ways));
 }
 
-void MeasuredChoice::record(int ways, int way, float cost) noexcept {
+void MeasuredChoice::record(int ways, int way, float ns, float work) noexcept {
   if (kept() >= 0 || recording_.test_and_set(std::memory_order_acquire)) return;
-  least_[way] = samples_[way] == 0 ? cost : std::min(least_[way], cost);
-  if (samples_[way] < kSamples) ++samples_[way];
-  if (std::all_of(samples_, samples_ + ways, [](int count) { return count == kSamples; })) {
-    const auto best = static_cast<int>(std::min_element(least_, least_ + ways) - least_);
-    kept_.store(least_[best] < kGain * least_[0] ? best : 0, std::memory_order_relaxed);
+  Samples& own = samples_[way];
+  if (own.warm_up < kWarmUp && own.warm_up_ns < kWarmUpNs) {
+    ++own.warm_up;
+    own.warm_up_ns += ns;
+  } else if (own.count < kSamples) {
+    own.costs[own.count++] = ns / work;
+  }
+  if (std::all_of(samples_, samples_ + ways,
+                  [](const Samples& s) { return s.count == kSamples; })) {
+    float medians[kMostWays];
+    for (int i = 0; i < ways; ++i) {
+      float* const costs = samples_[i].costs;
+      std::nth_element(costs, costs + kSamples / 2, costs + kSamples);
+      medians[i] = costs[kSamples / 2];
+    }
+    const auto best = static_cast<int>(std::min_element(medians, medians + ways) - medians);
+    kept_.store(medians[best] < kGain * medians[0] ? best : 0, std::memory_order_relaxed);
   }
   recording_.clear(std::memory_order_release);
 }

@@ -10,11 +10,11 @@ template <class Type>
 void dequantise_type(const Weights& weights, std::int64_t group, float* out, std::int64_t stride,
                      std::int64_t part_stride) {
   for (int part = 0; part < kParts; ++part) {
-    const std::byte* head_at = weights.data + group * weights.group_bytes;
-    const std::byte* code = head_at + weights.head_bytes;
+    const std::byte* const data = weights.data + group * weights.group_bytes;
     float* to = out + part * part_stride;
     for (std::int64_t u = 0; u < weights.units; ++u) {
-      const typename Type::Head head = Type::head(head_at, part);
+      const typename Type::Head head = Type::head(data + head_offset(kLayout<Type>, u), part);
+      const std::byte* code = data + code_offset(kLayout<Type>, u);
       for (int b = 0; b < Type::kBlocks; ++b) {
         Ints codes[kWords];
         read_codes<Type::kStored>(code + word_offset(part), codes);
@@ -34,7 +34,6 @@ void dequantise_type(const Weights& weights, std::int64_t group, float* out, std
         code += Type::kCodeBytes;
         to += kBlock * stride;
       }
-      head_at += Type::kHeadBytes;
     }
   }
 }

@@ -6,7 +6,9 @@
 
 namespace {
 
+using phasor::models::kernels::code_offset;
 using phasor::models::kernels::Format;
+using phasor::models::kernels::head_offset;
 using phasor::models::kernels::kBlock;
 using phasor::models::kernels::kGroupRows;
 using phasor::models::kernels::layout_of;
@@ -29,14 +31,6 @@ inline Ints read_word(const std::byte* at, int word) {
 inline Ints shifted_right(Ints x, int by) {
   return reinterpret_cast<Ints>(reinterpret_cast<Bits>(x) >> static_cast<unsigned>(by));
 }
-
-// bf16 is the upper half of a float.
-struct Bf16 {
-  using Element = std::uint16_t;
-  static Float read(const Element* at) {
-    return reinterpret_cast<Float>(__builtin_convertvector(load<Shorts>(at), Bits) << 16);
-  }
-};
 
 // Stored as nibbles that stand for bytes of a table.
 constexpr int kTabled = 104;
@@ -186,6 +180,10 @@ static_assert(layout_of(Format::q6_k).code_bytes == 8 * Q6_K::kCodeBytes &&
               layout_of(Format::q5_k).code_bytes == 8 * Q5_K::kCodeBytes &&
               layout_of(Format::q5_1).code_bytes == Q5_1::kCodeBytes &&
               layout_of(Format::q8_0).code_bytes == Q8_0::kCodeBytes);
+
+template <class Type>
+constexpr phasor::models::kernels::Layout kLayout = {Type::kBlocks* kBlock, Type::kHeadBytes,
+                                                     Type::kBlocks* Type::kCodeBytes};
 
 // Calls `call` with an object of the weights' type.
 template <class Call>

@@ -2,7 +2,7 @@
 // templates (see core/kernels/kernels.hpp).
 //
 // Weights are stored in groups of 16 rows, lane = row, so that a vector of sums needs no reduction. A
-// group is the heads of its units (scales), rounded up to 64 bytes, then their codes. In a block of
+// group is a run of two units after the other: their heads (scales), then their codes. In a block of
 // 32 columns, word w of a row holds in its byte j column 4w + j in the low nibble and column
 // 16 + 4w + j in the high one; bits above the fourth follow in words of their own.
 #pragma once
@@ -73,15 +73,34 @@ struct Layout {
   return {};
 }
 
+// A group is read from its first byte to its last, which CPUs prefetch best. With the scales of all units
+// before all codes, exact Q6_K and Q8_0 decoded 0.85 and 0.89 times as fast (Zen 5). Two units, since the
+// scales of one may fill half a cache line only.
+inline constexpr std::int64_t kUnitsOfRun = 2;
+[[nodiscard]] constexpr std::int64_t run_offset(const Layout& layout, std::int64_t unit) noexcept {
+  return unit / kUnitsOfRun * kUnitsOfRun * (layout.head_bytes + layout.code_bytes);
+}
+[[nodiscard]] constexpr std::int64_t head_offset(const Layout& layout, std::int64_t unit) noexcept {
+  return run_offset(layout, unit) + unit % kUnitsOfRun * layout.head_bytes;
+}
+[[nodiscard]] constexpr std::int64_t code_offset(const Layout& layout, std::int64_t unit) noexcept {
+  return run_offset(layout, unit) + kUnitsOfRun * layout.head_bytes +
+         unit % kUnitsOfRun * layout.code_bytes;
+}
+
 // One matrix, or a run of its groups.
 struct Weights {
   const std::byte* data;  // of the first group, at a multiple of 64
   std::int64_t groups;
   std::int64_t units;        // of a group: columns / layout.columns
-  std::int64_t head_bytes;   // of a group: where its codes begin
   std::int64_t group_bytes;  // a multiple of 64
   Format format;
 };
+
+// What a streaming product prefetches: nothing, or weights some KiB ahead, into the first or the second
+// cache. Which is fastest depends on the CPU; the numbers do not.
+enum class Fetch : std::uint8_t { nothing, into_l1, into_l2 };
+inline constexpr int kFetches = 3;
 
 // The three steps as two numbers, which levels without a dot product of bytes use:
 // x = scale (pairs[0] + pairs[1] / 254) / 254, pairs[0] = 254 codes[0] + codes[1], pairs[1] =
@@ -167,13 +186,13 @@ struct Kernels {
                        const TileTokens& out);
   // Weights times `tokens` <= kMostStreamed activations, exact in the weights and in the
   // steps: `x` is a set of `tokens`.
-  void (*stream_exact)(const Weights& weights, const void* x, std::int64_t tokens,
+  void (*stream_exact)(const Weights& weights, const void* x, std::int64_t tokens, Fetch fetch,
                        const Results& results);
-  void (*stream_fast)(const Weights& weights, const void* x, std::int64_t tokens,
+  void (*stream_fast)(const Weights& weights, const void* x, std::int64_t tokens, Fetch fetch,
                       const Results& results);
   // The same for f32, f16 and bf16 weights and float activations.
   void (*stream_floats)(const Weights& weights, const float* x, std::int64_t tokens,
-                        std::int64_t x_stride, const Results& results);
+                        std::int64_t x_stride, Fetch fetch, const Results& results);
   // One group as [columns, 16] floats, rows of `stride`.
   void (*dequantise)(const Weights& weights, std::int64_t group, float* out, std::int64_t stride);
 

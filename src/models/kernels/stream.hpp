@@ -5,22 +5,24 @@
 
 namespace {
 
+using phasor::models::kernels::Fetch;
 using phasor::models::kernels::kMostStreamed;
 using phasor::models::kernels::Results;
 
 constexpr std::int64_t kAhead = 4096;  // prefetch distance in bytes
-constexpr int kSide = 2;               // vectors of rows that share a word of activations
+// Vectors of rows that share a word of activations, of one group: memory is read in order.
+constexpr int kSide = kParts < 2 ? kParts : 2;
 
-// Into the L2 cache on the CPUs with AVX-512 that were measured, where it can have more fetches in
-// flight than L1. Into L1 elsewhere: on an AVX2 EPYC an exact Q8_0 product streams 26 GB/s and not 19.
-#if defined(__AVX512F__)
-constexpr int kPrefetchLevel = 2;
-#else
-constexpr int kPrefetchLevel = 3;
-#endif
-// Inlined by force: GCC 12 drops calls of a function that does nothing but prefetch.
-PHASOR_IN_PLACE void prefetch_bytes(const std::byte* at, std::int64_t bytes) {
-  for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, kPrefetchLevel);
+// What is kAhead bytes after `at`. Inlined by force: GCC 12 drops calls of a function that does nothing
+// but prefetch.
+PHASOR_IN_PLACE void prefetch_bytes(const std::byte* at, std::int64_t bytes, Fetch fetch) {
+  if (fetch == Fetch::nothing) return;
+  at += kAhead;
+  if (fetch == Fetch::into_l1) {
+    for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 3);
+  } else {
+    for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
+  }
 }
 
 inline Ints splat_codes(const void* at) {
@@ -172,37 +174,25 @@ PHASOR_IN_PLACE void add_block(const typename Type::Head* heads, int block,
   }
 }
 
-// kSide vectors of rows from `row` of the groups on, for one token.
+// kSide vectors of rows from vector `first` of a group on, for one token.
 template <class Type, int kSteps>
-void stream_rows(const Weights& weights, std::int64_t row, const ActivationBlock<kSteps>* x,
-                 const Results& results) {
-  const std::byte *head[kSide], *code[kSide];
-  int part[kSide];
-  PHASOR_UNROLL
-  for (int v = 0; v < kSide; ++v) {
-    // A single vector at the end is multiplied twice and written once.
-    const std::int64_t at =
-        row + v * kFloats < weights.groups * kGroupRows ? row + v * kFloats : row;
-    part[v] = static_cast<int>(at % kGroupRows) / kFloats;
-    head[v] = weights.data + at / kGroupRows * weights.group_bytes;
-    code[v] = head[v] + weights.head_bytes + word_offset(part[v]);
-  }
-  // Neighbouring groups are prefetched in memory order: the second must be in the cache when the
-  // first begins.
-  constexpr int kGroups = kSide > kParts ? kSide / kParts : 1;
-  constexpr std::int64_t kFetched = kGroups * (Type::kCodeBytes + Type::kHeadBytes / Type::kBlocks);
-  const std::byte* ahead = head[0] + kAhead + (kGroups - 1) * weights.group_bytes;
+void stream_rows(const Weights& weights, std::int64_t group, int first,
+                 const ActivationBlock<kSteps>* x, Fetch fetch, const Results& results) {
+  const std::byte* const data = weights.data + group * weights.group_bytes;
+  constexpr std::int64_t kBlockBytes = Type::kCodeBytes + Type::kHeadBytes / Type::kBlocks;
+  const std::byte* at = data;
   Float sums[kSide] = {};
   for (std::int64_t u = 0; u < weights.units; ++u) {
     typename Type::Head heads[kSide];
+    const std::byte* code[kSide];
     PHASOR_UNROLL
     for (int v = 0; v < kSide; ++v) {
-      heads[v] = Type::head(head[v], part[v]);
-      head[v] += Type::kHeadBytes;
+      heads[v] = Type::head(data + head_offset(kLayout<Type>, u), first + v);
+      code[v] = data + code_offset(kLayout<Type>, u) + word_offset(first + v);
     }
     for (int b = 0; b < Type::kBlocks; ++b) {
-      prefetch_bytes(ahead, kFetched);
-      ahead += (kFetched + 63) / 64 * 64;
+      prefetch_bytes(at, kBlockBytes, fetch);
+      at += kBlockBytes;
       add_block<Type, kSteps, kSide>(heads, b, code, *x, sums);
       PHASOR_UNROLL
       for (int v = 0; v < kSide; ++v) code[v] += Type::kCodeBytes;
@@ -211,24 +201,26 @@ void stream_rows(const Weights& weights, std::int64_t row, const ActivationBlock
   }
   PHASOR_UNROLL
   for (int v = 0; v < kSide; ++v) {
-    if (row + v * kFloats < results.rows) write_rows(sums[v], results, row + v * kFloats, 0);
+    const std::int64_t row = group * kGroupRows + (first + v) * kFloats;
+    if (row < results.rows) write_rows(sums[v], results, row, 0);
   }
 }
 
 // A group for all tokens: their sums are kept in memory.
 template <class Type, int kSteps>
 void stream_group(const Weights& weights, std::int64_t group, const ActivationBlock<kSteps>* x,
-                  std::int64_t tokens, const Results& results) {
-  const std::byte* head = weights.data + group * weights.group_bytes;
-  const std::byte* code = head + weights.head_bytes;
+                  std::int64_t tokens, Fetch fetch, const Results& results) {
+  const std::byte* const data = weights.data + group * weights.group_bytes;
   Float sums[kMostStreamed][kParts];
   for (std::int64_t t = 0; t < tokens; ++t) {
     PHASOR_UNROLL
     for (int part = 0; part < kParts; ++part) sums[t][part] = Float{};
   }
   for (std::int64_t u = 0; u < weights.units; ++u) {
+    const std::byte* const head = data + head_offset(kLayout<Type>, u);
+    const std::byte* code = data + code_offset(kLayout<Type>, u);
     for (int b = 0; b < Type::kBlocks; ++b) {
-      prefetch_bytes(code + kAhead, Type::kCodeBytes);
+      prefetch_bytes(code, Type::kCodeBytes, fetch);
       for (int part = 0; part < kParts; ++part) {
         const typename Type::Head own = Type::head(head, part);
         const std::byte* const codes = code + word_offset(part);
@@ -238,22 +230,23 @@ void stream_group(const Weights& weights, std::int64_t group, const ActivationBl
       code += Type::kCodeBytes;
       x += tokens;
     }
-    head += Type::kHeadBytes;
   }
   for (std::int64_t t = 0; t < tokens; ++t) write_group(sums[t], results, group, t);
 }
 
 template <int kSteps>
-void stream(const Weights& weights, const void* x, std::int64_t tokens, const Results& results) {
+void stream(const Weights& weights, const void* x, std::int64_t tokens, Fetch fetch,
+            const Results& results) {
   const auto* const blocks = static_cast<const ActivationBlock<kSteps>*>(x);
   with_format(weights.format, [&](auto type) {
     using Type = decltype(type);
-    if (tokens == 1) {
-      for (std::int64_t row = 0; row < weights.groups * kGroupRows; row += kSide * kFloats)
-        stream_rows<Type, kSteps>(weights, row, blocks, results);
-    } else {
-      for (std::int64_t g = 0; g < weights.groups; ++g)
-        stream_group<Type, kSteps>(weights, g, blocks, tokens, results);
+    for (std::int64_t g = 0; g < weights.groups; ++g) {
+      if (tokens == 1) {
+        for (int part = 0; part < kParts; part += kSide)
+          stream_rows<Type, kSteps>(weights, g, part, blocks, fetch, results);
+      } else {
+        stream_group<Type, kSteps>(weights, g, blocks, tokens, fetch, results);
+      }
     }
   });
 }
@@ -261,7 +254,7 @@ void stream(const Weights& weights, const void* x, std::int64_t tokens, const Re
 // Weights that are floats: kCount tokens, kChains independent sums each, so that additions overlap.
 template <class Type, int kCount, int kChains>
 PHASOR_IN_PLACE void stream_columns(const Weights& weights, std::int64_t group, const float* x,
-                                    std::int64_t x_stride, std::int64_t first,
+                                    std::int64_t x_stride, std::int64_t first, Fetch fetch,
                                     const Results& results) {
   using Element = typename Type::Element;
   constexpr std::int64_t kColumnBytes = kGroupRows * static_cast<std::int64_t>(sizeof(Element));
@@ -281,7 +274,7 @@ PHASOR_IN_PLACE void stream_columns(const Weights& weights, std::int64_t group, 
     ++c;
   };
   while (c + kChains <= weights.units) {
-    if (first == 0) prefetch_bytes(at + kAhead, kColumnBytes * kChains);
+    if (first == 0) prefetch_bytes(at, kColumnBytes * kChains, fetch);
     PHASOR_UNROLL
     for (int chain = 0; chain < kChains; ++chain) add_column(chain);
   }
@@ -299,23 +292,24 @@ PHASOR_IN_PLACE void stream_columns(const Weights& weights, std::int64_t group, 
 
 template <class Type>
 void stream_storage(const Weights& weights, const float* x, std::int64_t tokens,
-                    std::int64_t x_stride, const Results& results) {
+                    std::int64_t x_stride, Fetch fetch, const Results& results) {
   constexpr int kChains = 4;
   for (std::int64_t g = 0; g < weights.groups; ++g) {
     std::int64_t t = 0;
     for (; t + 4 <= tokens; t += 4)
-      stream_columns<Type, 4, 1>(weights, g, x + t * x_stride, x_stride, t, results);
+      stream_columns<Type, 4, 1>(weights, g, x + t * x_stride, x_stride, t, fetch, results);
     for (; t + 2 <= tokens; t += 2)
-      stream_columns<Type, 2, kChains / 2>(weights, g, x + t * x_stride, x_stride, t, results);
+      stream_columns<Type, 2, kChains / 2>(weights, g, x + t * x_stride, x_stride, t, fetch,
+                                           results);
     for (; t < tokens; ++t)
-      stream_columns<Type, 1, kChains>(weights, g, x + t * x_stride, x_stride, t, results);
+      stream_columns<Type, 1, kChains>(weights, g, x + t * x_stride, x_stride, t, fetch, results);
   }
 }
 
 void stream_floats(const Weights& weights, const float* x, std::int64_t tokens,
-                   std::int64_t x_stride, const Results& results) {
+                   std::int64_t x_stride, Fetch fetch, const Results& results) {
   with_storage(weights.format, [&](auto type) {
-    stream_storage<decltype(type)>(weights, x, tokens, x_stride, results);
+    stream_storage<decltype(type)>(weights, x, tokens, x_stride, fetch, results);
   });
 }
 

@@ -40,11 +40,11 @@ template <class Type>
 void unpack_type(const Weights& weights, std::int64_t group, std::byte* out) {
   using To = Unpacked<Type>;
   for (int part = 0; part < kParts; ++part) {
-    const std::byte* head_at = weights.data + group * weights.group_bytes;
-    const std::byte* code = head_at + weights.head_bytes;
+    const std::byte* const data = weights.data + group * weights.group_bytes;
     std::byte* to = out + word_offset(part);
     for (std::int64_t u = 0; u < weights.units; ++u) {
-      const typename Type::Head head = Type::head(head_at, part);
+      const typename Type::Head head = Type::head(data + head_offset(kLayout<Type>, u), part);
+      const std::byte* code = data + code_offset(kLayout<Type>, u);
       for (int b = 0; b < Type::kBlocks; ++b) {
         PHASOR_UNROLL
         for (int half = 0; half < Type::kHalves; ++half) {
@@ -63,7 +63,6 @@ void unpack_type(const Weights& weights, std::int64_t group, std::byte* out) {
         code += Type::kCodeBytes;
         to += To::kBlockBytes;
       }
-      head_at += Type::kHeadBytes;
     }
   }
 }

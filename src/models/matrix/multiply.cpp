@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "phasor/core/cpu.hpp"
 #include "phasor/core/error.hpp"
 #include "phasor/core/internal/large_memory.hpp"
+#include "phasor/core/internal/measured_choice.hpp"
 #include "phasor/core/rotate.hpp"
 #include "phasor/models/internal/gemm.hpp"
 
@@ -18,6 +20,7 @@ namespace phasor::models {
 namespace {
 
 using kernels::ActivationBlock;
+using kernels::Fetch;
 using kernels::Kernels;
 using kernels::kGroupRows;
 using kernels::kSetColumns;
@@ -45,6 +48,20 @@ constexpr std::int64_t kFloatTokens = 768;
 constexpr std::int64_t kGroupsPerLook = 8;
 
 enum class Way : std::uint8_t { stream_exact, stream_fast, stream_floats, float_tile, gemm, tile };
+
+// What to prefetch in products of so many bytes of weights: it helps on some CPUs and disturbs the own
+// prefetching of others, so it is measured (ADR 22). Null: too few bytes to tell.
+core::MeasuredChoice* fetch_choice(core::InstructionSet isa, kernels::Format format,
+                                   std::int64_t bytes) {
+  constexpr std::int64_t kLeast = std::int64_t{1} << 15;
+  constexpr int kSizes = 8, kLevels = static_cast<int>(core::InstructionSet::x86_64_v4) + 1;
+  constexpr int kFormats = static_cast<int>(kernels::Format::iq4_nl) + 1;
+  if (bytes < kLeast) return nullptr;
+  static core::MeasuredChoice choices[kLevels][kFormats][kSizes];
+  const auto times = static_cast<std::uint64_t>(bytes / kLeast);
+  const int size = std::min(static_cast<int>(std::bit_width(times)) - 1, kSizes - 1);
+  return &choices[static_cast<int>(isa)][static_cast<int>(format)][size];
+}
 
 bool is_plain(const Weights& weights) { return layout_of(weights.format).columns == 1; }
 
@@ -209,7 +226,8 @@ class Call {
     const std::int64_t columns = weights.units * layout_of(weights.format).columns;
     const std::int64_t pieces = (columns + kPanelColumns - 1) / kPanelColumns;
     const std::int64_t units = (weights.units + pieces - 1) / pieces;
-    return is_plain(weights) ? std::min(rounded_up(units, kSetColumns), weights.units) : units;
+    const std::int64_t whole = is_plain(weights) ? kSetColumns : kernels::kUnitsOfRun;
+    return std::min(rounded_up(units, whole), weights.units);
   }
   [[nodiscard]] static std::int64_t panel_groups(const Weights& weights) {
     const std::int64_t columns = panel_units(weights) * layout_of(weights.format).columns;
@@ -240,18 +258,12 @@ class Call {
     some.groups = end - begin;
     return some;
   }
-  // The same rows from unit `first` on.
+  // The same rows from unit `first` on, the first of a run.
   [[nodiscard]] static Weights units_of(const Weights& weights, std::int64_t first,
                                         std::int64_t count) {
-    const kernels::Layout layout = layout_of(weights.format);
     Weights some = weights;
     some.units = count;
-    if (is_plain(weights)) {
-      some.data += first * layout.code_bytes;
-    } else {
-      some.data += first * layout.head_bytes;
-      some.head_bytes += first * (layout.code_bytes - layout.head_bytes);
-    }
+    some.data += run_offset(layout_of(weights.format), first);
     return some;
   }
   [[nodiscard]] static Results results_of(const Product& product, std::int64_t rows,
@@ -270,10 +282,17 @@ class Call {
     if (way == Way::tile) return run_tiles(product, weights, begin, end, room);
     const Weights some = groups_of(weights, begin, end);
     const Results results = results_of(product, rows, begin, 0);
-    if (way == Way::stream_floats)
-      return kernels_.stream_floats(some, x_, tokens_, x_stride_, results);
-    (way == Way::stream_exact ? kernels_.stream_exact : kernels_.stream_fast)(some, codes_, tokens_,
-                                                                              results);
+    const std::int64_t bytes = some.groups * some.group_bytes;
+    core::MeasuredChoice* const choice = fetch_choice(options_.isa, weights.format, bytes);
+    const auto stream = [&](int fetch) {
+      const auto what = static_cast<Fetch>(fetch);
+      if (way == Way::stream_floats)
+        return kernels_.stream_floats(some, x_, tokens_, x_stride_, what, results);
+      (way == Way::stream_exact ? kernels_.stream_exact : kernels_.stream_fast)(
+          some, codes_, tokens_, what, results);
+    };
+    if (choice == nullptr) return stream(0);
+    choice->run(kernels::kFetches, static_cast<float>(bytes * tokens_), stream);
   }
 
   // A few rows at a time as floats, times all tokens.

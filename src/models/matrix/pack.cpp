@@ -200,8 +200,7 @@ std::shared_ptr<Matrix::Packed> make_packed(TensorType type, std::int64_t rows,
   const kernels::Layout layout = layout_of(weights.format);
   weights.groups = rounded_up(rows, kGroupRows) / kGroupRows;
   weights.units = columns / layout.columns;
-  weights.head_bytes = rounded_up(weights.units * layout.head_bytes, 64);
-  weights.group_bytes = rounded_up(weights.head_bytes + weights.units * layout.code_bytes, 64);
+  weights.group_bytes = rounded_up(code_offset(layout, weights.units - 1) + layout.code_bytes, 64);
   packed->memory =
       core::allocate_beside(static_cast<std::size_t>(weights.groups * weights.group_bytes), 1);
   weights.data = packed->memory.get();

@@ -25,7 +25,7 @@ struct PackedRow {
   std::size_t row;  // inside the group
 
   [[nodiscard]] std::byte* head(std::int64_t unit) const {
-    return group + unit * layout_of(weights.format).head_bytes;
+    return group + head_offset(layout_of(weights.format), unit);
   }
   // The unit's half number `index`, and the first of its words after `halves` of them.
   [[nodiscard]] std::byte* half(std::int64_t unit, std::size_t index) const {
@@ -36,7 +36,7 @@ struct PackedRow {
   }
   [[nodiscard]] std::byte* codes(std::int64_t unit, std::int64_t block = 0,
                                  std::int64_t block_words = 0) const {
-    return group + weights.head_bytes + unit * layout_of(weights.format).code_bytes +
+    return group + code_offset(layout_of(weights.format), unit) +
            block * block_words * static_cast<std::int64_t>(kWordStride) +
            static_cast<std::int64_t>(row) * 4;
   }

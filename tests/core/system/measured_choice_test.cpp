@@ -10,53 +10,92 @@ namespace {
 
 constexpr int kWays = 3;
 
-// Measures until a way is kept; costs[way] is what a piece takes, more in each that is disturbed.
-int kept_after(const float (&costs)[kWays], int disturbed_every) {
+// Measures until a way is kept; costs[way] is what a piece takes. Of every `other_every` pieces one takes
+// `other` more or less.
+int kept_after(const float (&costs)[kWays], int other_every = 0, float other = 0.0F) {
   MeasuredChoice choice;
   for (int piece = 0; choice.kept() < 0 && piece < 1000; ++piece) {
     const int way = choice.next(kWays);
-    const float more = disturbed_every != 0 && piece % disturbed_every == 0 ? 100.0F : 0.0F;
-    choice.record(kWays, way, costs[way] + more);
+    const float more = other_every != 0 && piece % other_every == 0 ? other : 0.0F;
+    choice.record(kWays, way, costs[way] + more, 1.0F);
   }
   return choice.kept();
 }
 
 TEST(MeasuredChoice, TakesTurnsUntilEachWayHasItsSamples) {
+  constexpr int kPieces = MeasuredChoice::kWarmUp + MeasuredChoice::kSamples;
   MeasuredChoice choice;
   int turns[kWays] = {};
-  for (int piece = 0; piece < kWays * MeasuredChoice::kSamples; ++piece) {
+  for (int piece = 0; piece < kWays * kPieces; ++piece) {
     EXPECT_EQ(choice.kept(), -1);
     const int way = choice.next(kWays);
     ++turns[way];
-    choice.record(kWays, way, 1.0F);
+    choice.record(kWays, way, 1.0F, 1.0F);
   }
-  for (const int count : turns) EXPECT_EQ(count, MeasuredChoice::kSamples);
+  for (const int count : turns) EXPECT_EQ(count, kPieces);
   EXPECT_GE(choice.kept(), 0);
 }
 
-TEST(MeasuredChoice, KeepsTheFastest) {
-  EXPECT_EQ(kept_after({3.0F, 2.0F, 1.0F}, 0), 2);
-  EXPECT_EQ(kept_after({3.0F, 1.0F, 2.0F}, 0), 1);
-  EXPECT_EQ(kept_after({1.0F, 3.0F, 2.0F}, 0), 0);
+TEST(MeasuredChoice, LongPiecesWarmUpSooner) {
+  MeasuredChoice choice;
+  int pieces = 0;
+  for (; choice.kept() < 0; ++pieces)
+    choice.record(kWays, choice.next(kWays), MeasuredChoice::kWarmUpNs, 1.0F);
+  EXPECT_EQ(pieces, kWays * (1 + MeasuredChoice::kSamples));
 }
 
-TEST(MeasuredChoice, PiecesThatWereDisturbedDoNotCount) {
-  EXPECT_EQ(kept_after({3.0F, 2.0F, 1.0F}, 2), 2);
-  EXPECT_EQ(kept_after({3.0F, 1.0F, 2.0F}, 4), 1);
+TEST(MeasuredChoice, WhatTheFirstPiecesTakeDoesNotCount) {
+  MeasuredChoice choice;
+  for (int piece = 0; choice.kept() < 0; ++piece) {
+    const int way = choice.next(kWays);
+    const bool is_first = piece < kWays * MeasuredChoice::kWarmUp;
+    choice.record(kWays, way, (way == 1) == is_first ? 1.0F : 2.0F, 1.0F);
+  }
+  EXPECT_NE(choice.kept(), 1);
+}
+
+TEST(MeasuredChoice, CountsTimeForWork) {
+  MeasuredChoice choice;
+  while (choice.kept() < 0) {
+    const int way = choice.next(kWays);
+    choice.record(kWays, way, 1.0F + static_cast<float>(way), way == 2 ? 10.0F : 1.0F);
+  }
+  EXPECT_EQ(choice.kept(), 2);
+}
+
+TEST(MeasuredChoice, RunCallsTheWayThatItMeasures) {
+  MeasuredChoice choice;
+  int turns[kWays] = {};
+  while (choice.kept() < 0) choice.run(kWays, 1.0F, [&](int way) { ++turns[way]; });
+  for (const int count : turns) EXPECT_GE(count, MeasuredChoice::kSamples);
+  const int kept = choice.kept();
+  choice.run(kWays, 1.0F, [&](int way) { EXPECT_EQ(way, kept); });
+}
+
+TEST(MeasuredChoice, KeepsTheFastest) {
+  EXPECT_EQ(kept_after({3.0F, 2.0F, 1.0F}), 2);
+  EXPECT_EQ(kept_after({3.0F, 1.0F, 2.0F}), 1);
+  EXPECT_EQ(kept_after({1.0F, 3.0F, 2.0F}), 0);
+}
+
+TEST(MeasuredChoice, AFewPiecesThatWereDisturbedOrInACacheDoNotCount) {
+  EXPECT_EQ(kept_after({3.0F, 2.0F, 1.0F}, 5, 100.0F), 2);
+  EXPECT_EQ(kept_after({3.0F, 1.0F, 2.0F}, 4, 100.0F), 1);
+  EXPECT_EQ(kept_after({3.0F, 2.0F, 1.0F}, 9, -2.5F), 2);
 }
 
 TEST(MeasuredChoice, KeepsTheFirstUnlessAnotherGains) {
-  EXPECT_EQ(kept_after({1.0F, 0.98F, 0.99F}, 0), 0);
-  EXPECT_EQ(kept_after({1.0F, 0.96F, 0.99F}, 0), 1);
+  EXPECT_EQ(kept_after({1.0F, 0.98F, 0.99F}), 0);
+  EXPECT_EQ(kept_after({1.0F, 0.96F, 0.99F}), 1);
 }
 
 TEST(MeasuredChoice, AKeptWayStays) {
   MeasuredChoice choice;
   while (choice.kept() < 0) {
     const int way = choice.next(kWays);
-    choice.record(kWays, way, way == 1 ? 1.0F : 2.0F);
+    choice.record(kWays, way, way == 1 ? 1.0F : 2.0F, 1.0F);
   }
-  choice.record(kWays, 0, 0.001F);
+  choice.record(kWays, 0, 0.001F, 1.0F);
   EXPECT_EQ(choice.kept(), 1);
   EXPECT_EQ(choice.next(kWays), 1);
 }
@@ -64,7 +103,7 @@ TEST(MeasuredChoice, AKeptWayStays) {
 TEST(RotateWays, OnlyTensorsBeyondTheL2CacheAreMeasured) {
   const std::int64_t l2 = l2_cache_bytes();
   ASSERT_GE(l2, 16 << 10);
-  const Traffic small{l2, 4, InstructionSet::generic, false, false};
+  const Traffic small{l2, 4, InstructionSet::generic, false, false, PairLayout::interleaved};
   EXPECT_EQ(ways_of(small).choice, nullptr);
   ASSERT_EQ(ways_of(small).ways.size(), 1U);
   EXPECT_EQ(ways_of(small).ways[0].ahead, 0);
@@ -80,6 +119,9 @@ TEST(RotateWays, OnlyTensorsBeyondTheL2CacheAreMeasured) {
   EXPECT_NE(ways_of(other).choice, choice);
   other = large;
   other.streams = true;
+  EXPECT_NE(ways_of(other).choice, choice);
+  other = large;
+  other.layout = PairLayout::half;
   EXPECT_NE(ways_of(other).choice, choice);
   other = large;
   other.element = 2;

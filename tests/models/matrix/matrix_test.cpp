@@ -352,26 +352,71 @@ TEST(Matrix, RefusesWhatItCannotPackOrMultiply) {
   EXPECT_EQ(out, std::vector<float>(400, 1.0F));
 }
 
+// The exact activations of `tokens` rows of x, as the streaming products read them.
+using ExactBlock = kernels::ActivationBlock<kernels::kExactSteps>;
+std::vector<ExactBlock> exact_blocks(const kernels::Kernels& kernels, const std::vector<float>& x,
+                                     std::int64_t tokens) {
+  const std::int64_t columns = static_cast<std::int64_t>(x.size()) / tokens,
+                     blocks = columns / kernels::kBlock;
+  std::vector<ExactBlock> codes(static_cast<std::size_t>(blocks * tokens));
+  for (std::int64_t t = 0; t < tokens; ++t)
+    kernels.write_exact(x.data() + t * columns, blocks, tokens, codes.data() + t);
+  return codes;
+}
+
+std::shared_ptr<Matrix::Packed> packed_tensor(TensorType type, std::int64_t rows,
+                                              std::int64_t columns) {
+  const QuantisedTensor w(type, rows, columns, 3);
+  auto packed = make_packed(type, rows, columns);
+  pack_rows(*packed, 0, rows, w.tensor().bytes.data());
+  return packed;
+}
+
+// Which way is the fastest is measured, so it must not show.
+TEST(Matrix, GivesTheSameBitsWhateverIsPrefetched) {
+  constexpr std::int64_t kRows = 40,
+                         kColumns = 768;  // a group that is not full; an odd number of units
+  for (const core::InstructionSet isa : core::available_instruction_sets()) {
+    const kernels::Kernels& kernels = kernels_for(isa);
+    for (const std::int64_t tokens : {1, 3}) {
+      const std::vector<float> x = normal_numbers(static_cast<std::size_t>(tokens * kColumns), 2);
+      const std::vector<ExactBlock> codes = exact_blocks(kernels, x, tokens);
+      for (const TensorType type : kTypes) {
+        const auto packed = packed_tensor(type, kRows, kColumns);
+        std::vector<float> results[kernels::kFetches];
+        for (int way = 0; way < kernels::kFetches; ++way) {
+          std::vector<float>& out = results[way];
+          out.resize(static_cast<std::size_t>(tokens * kRows));
+          const auto fetch = static_cast<kernels::Fetch>(way);
+          const kernels::Results to{out.data(), kRows, kRows, nullptr};
+          is_quantised(type)
+              ? kernels.stream_exact(packed->weights, codes.data(), tokens, fetch, to)
+              : kernels.stream_floats(packed->weights, x.data(), tokens, kColumns, fetch, to);
+        }
+        EXPECT_EQ(results[0], results[1]) << core::name_of(isa) << " " << io::name_of(type);
+        EXPECT_EQ(results[0], results[2]) << core::name_of(isa) << " " << io::name_of(type);
+      }
+    }
+  }
+}
+
 #if defined(__x86_64__)
 // CPUs with AVX-512 but without VNNI compute the same integers in another way.
 TEST(Matrix, GivesTheSameBitsWithAndWithoutVnni) {
   if (!__builtin_cpu_supports("avx512vnni")) GTEST_SKIP() << "this CPU has no VNNI";
   const kernels::Kernels &with = kernels::kernels_x86_64_v4_vnni,
                          &without = kernels::kernels_x86_64_v4;
-  const std::int64_t columns = 512, rows = 32, tokens = 3, blocks = columns / kernels::kBlock;
+  const std::int64_t columns = 512, rows = 32, tokens = 3;
   const std::vector<float> x = normal_numbers(static_cast<std::size_t>(tokens * columns), 2);
-  using Block = kernels::ActivationBlock<kernels::kExactSteps>;
-  std::vector<Block> codes(static_cast<std::size_t>(blocks * tokens));
-  for (std::int64_t t = 0; t < tokens; ++t)
-    with.write_exact(x.data() + t * columns, blocks, tokens, codes.data() + t);
+  const std::vector<ExactBlock> codes = exact_blocks(with, x, tokens);
   for (const TensorType type : kTypes) {
     if (!is_quantised(type)) continue;
-    const QuantisedTensor w(type, rows, columns, 3);
-    const auto packed = make_packed(type, rows, columns);
-    pack_rows(*packed, 0, rows, w.tensor().bytes.data());
+    const auto packed = packed_tensor(type, rows, columns);
     std::vector<float> a(static_cast<std::size_t>(tokens * rows)), b(a.size());
-    with.stream_exact(packed->weights, codes.data(), tokens, {a.data(), rows, rows, nullptr});
-    without.stream_exact(packed->weights, codes.data(), tokens, {b.data(), rows, rows, nullptr});
+    with.stream_exact(packed->weights, codes.data(), tokens, kernels::Fetch::nothing,
+                      {a.data(), rows, rows, nullptr});
+    without.stream_exact(packed->weights, codes.data(), tokens, kernels::Fetch::nothing,
+                         {b.data(), rows, rows, nullptr});
     EXPECT_EQ(a, b) << io::name_of(type);
   }
 }

@@ -2,19 +2,23 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 
 namespace phasor::core {
 
-// While it measures, pieces of the work take turns over the ways; after kSamples pieces of each, the
-// way with the least time of a piece is kept for the life of the process. The least, since what
-// disturbs a measurement makes it longer. The work must give the same result in every way.
+// While it measures, pieces of the work take turns over the ways. The first kWarmUp pieces of a way, or
+// those of its first kWarmUpNs, do not count: a first call finds its memory in another state than those
+// after it. After kSamples more of each, the way with the least median time for its work is kept for the
+// life of the process. The median, since a piece may be disturbed, and another may be in a cache by
+// chance. The work must give the same result in every way.
 //
 // threads  may use one object together; a piece that ends while another is recorded does not count
 class MeasuredChoice {
  public:
   static constexpr int kMostWays = 6;
-  static constexpr int kSamples = 8;
+  static constexpr int kWarmUp = 64, kSamples = 16;  // pieces of each way
+  static constexpr float kWarmUpNs = 1e6F;
   // Another way than the first must be this much faster.
   static constexpr float kGain = 0.97F;
 
@@ -22,15 +26,28 @@ class MeasuredChoice {
   [[nodiscard]] int kept() const noexcept { return kept_.load(std::memory_order_relaxed); }
   // The way of the next piece. `ways` is the same in all calls, at most kMostWays.
   [[nodiscard]] int next(int ways) noexcept;
-  // A piece done in `way` took `cost`, in time per unit of work.
-  void record(int ways, int way, float cost) noexcept;
+  // A piece done in `way` took `ns` for `work`, in any unit.
+  void record(int ways, int way, float ns, float work) noexcept;
+  // Calls piece(way) in the kept way, or timed in the next one. A piece that throws is not recorded.
+  template <class Piece>
+  void run(int ways, float work, const Piece& piece) {
+    if (const int way = kept(); way >= 0) return piece(way);
+    const int way = next(ways);
+    const auto begin = std::chrono::steady_clock::now();
+    piece(way);
+    const std::chrono::duration<float, std::nano> time = std::chrono::steady_clock::now() - begin;
+    record(ways, way, time.count(), work);
+  }
 
  private:
   std::atomic<int> kept_{-1};
   std::atomic<std::uint32_t> turn_{0};
   std::atomic_flag recording_{};
-  float least_[kMostWays] = {};
-  std::uint8_t samples_[kMostWays] = {};
+  struct Samples {
+    float costs[kSamples];
+    float warm_up_ns;
+    int warm_up, count;  // pieces
+  } samples_[kMostWays] = {};
 };
 
 }  // namespace phasor::core

@@ -258,4 +258,29 @@ inline Bits join_bf16(Float low, Float high) {
 #endif
 }
 
+// A vector of bf16, one in each lane.
+struct Bf16 {
+  using Element = std::uint16_t;
+  static Float read(const Element* at) {
+    // GCC 12 would widen the halves of a vector one by one.
+#if defined(__AVX512F__)
+    const Bits wide =
+        reinterpret_cast<Bits>(_mm512_maskz_cvtepu16_epi32(kAllLanes, load<__m256i>(at)));
+#elif defined(__AVX2__)
+    const Bits wide = reinterpret_cast<Bits>(_mm256_cvtepu16_epi32(load<__m128i>(at)));
+#else
+    const Bits wide = __builtin_convertvector(load<Shorts>(at), Bits);
+#endif
+    return reinterpret_cast<Float>(wide << 16);
+  }
+  template <bool kStream>
+  static void write(Element* at, Float value) {
+    const Bits bits = reinterpret_cast<Bits>(value);
+    // Rounding up a NaN may carry into infinity: a NaN is cut and made quiet instead.
+    const Bits is_nan = reinterpret_cast<Bits>(value != value);
+    const Bits half = ((rounded_bf16(value) >> 16) & ~is_nan) | (((bits >> 16) | 0x40U) & is_nan);
+    store(at, __builtin_convertvector(half, Shorts));
+  }
+};
+
 }  // namespace
