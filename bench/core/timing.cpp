@@ -29,7 +29,7 @@ double quantile(std::vector<double> values, double share) {
 }
 
 // What the engine measures at its first calls, its way through memory, is settled by then.
-constexpr int kWarmUpRounds = 2, kMostWarmUpRounds = 16;
+constexpr int kWarmUpRounds = 2, kMostWarmUpRounds = 40;
 constexpr std::chrono::milliseconds kWarmUp(100);
 
 }  // namespace
