@@ -138,9 +138,9 @@ std::int64_t rotate_tokens_heads_first(const RotateCall& call, Way way, Token at
                               out + t * rotation.out.token_stride * call.element);
     }
     const Run run{in, out, count, rows, way.ahead};
-    many != nullptr&& way.run == HeadsFirst::heads_together
-        ? rotate_run_by_heads(call, rotation, run)
-        : rotate_run_by_head(call, rotation, run);
+    const bool is_together = many != nullptr && way.run == HeadsFirst::heads_together;
+    is_together ? rotate_run_by_heads(call, rotation, run)
+                : rotate_run_by_head(call, rotation, run);
   }
   return count;
 }
