@@ -28,9 +28,9 @@ double quantile(std::vector<double> values, double share) {
   return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
 }
 
-// What the engine measures at its first calls, its way through memory, is settled by then.
-constexpr int kWarmUpRounds = 2, kMostWarmUpRounds = 40;
-constexpr std::chrono::milliseconds kWarmUp(100);
+// What the engine and the limits measure at their first calls, ways through memory, is settled by then.
+constexpr int kWarmUpRounds = 2, kMostWarmUpRounds = 60;
+constexpr std::chrono::milliseconds kWarmUp(300);
 
 }  // namespace
 

@@ -22,14 +22,14 @@ void MeasuredChoice::record(int ways, int way, float ns, float work) noexcept {
   }
   if (std::all_of(samples_, samples_ + ways,
                   [](const Samples& s) { return s.count == kSamples; })) {
-    float medians[kMostWays];
+    float times[kMostWays];
     for (int i = 0; i < ways; ++i) {
       float* const costs = samples_[i].costs;
-      std::nth_element(costs, costs + kSamples / 2, costs + kSamples);
-      medians[i] = costs[kSamples / 2];
+      std::nth_element(costs, costs + kSamples / 4, costs + kSamples);
+      times[i] = costs[kSamples / 4];
     }
-    const auto best = static_cast<int>(std::min_element(medians, medians + ways) - medians);
-    kept_.store(medians[best] < kGain * medians[0] ? best : 0, std::memory_order_relaxed);
+    const auto best = static_cast<int>(std::min_element(times, times + ways) - times);
+    kept_.store(times[best] < kGain * times[0] ? best : 0, std::memory_order_relaxed);
   }
   recording_.clear(std::memory_order_release);
 }

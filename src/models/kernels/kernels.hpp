@@ -73,9 +73,8 @@ struct Layout {
   return {};
 }
 
-// A group is read from its first byte to its last, which CPUs prefetch best. With the scales of all units
-// before all codes, exact Q6_K and Q8_0 decoded 0.85 and 0.89 times as fast (Zen 5). Two units, since the
-// scales of one may fill half a cache line only.
+// A group is read from its first byte to its last, which CPUs prefetch best. Two units, since the scales of
+// one may fill half a cache line only.
 inline constexpr std::int64_t kUnitsOfRun = 2;
 [[nodiscard]] constexpr std::int64_t run_offset(const Layout& layout, std::int64_t unit) noexcept {
   return unit / kUnitsOfRun * kUnitsOfRun * (layout.head_bytes + layout.code_bytes);

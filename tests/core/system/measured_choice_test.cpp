@@ -78,10 +78,14 @@ TEST(MeasuredChoice, KeepsTheFastest) {
   EXPECT_EQ(kept_after({1.0F, 3.0F, 2.0F}), 0);
 }
 
-TEST(MeasuredChoice, AFewPiecesThatWereDisturbedOrInACacheDoNotCount) {
-  EXPECT_EQ(kept_after({3.0F, 2.0F, 1.0F}, 5, 100.0F), 2);
+TEST(MeasuredChoice, PiecesThatWereDisturbedDoNotCount) {
+  EXPECT_EQ(kept_after({3.0F, 2.0F, 1.0F}, 2, 100.0F), 2);
   EXPECT_EQ(kept_after({3.0F, 1.0F, 2.0F}, 4, 100.0F), 1);
-  EXPECT_EQ(kept_after({3.0F, 2.0F, 1.0F}, 9, -2.5F), 2);
+}
+
+TEST(MeasuredChoice, AFewPiecesThatWereInACacheDoNotCount) {
+  EXPECT_EQ(kept_after({3.0F, 2.0F, 1.0F}, 7, -2.5F), 2);
+  EXPECT_EQ(kept_after({3.0F, 1.0F, 2.0F}, 11, -2.5F), 1);
 }
 
 TEST(MeasuredChoice, KeepsTheFirstUnlessAnotherGains) {

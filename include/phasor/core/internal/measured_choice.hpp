@@ -9,9 +9,9 @@ namespace phasor::core {
 
 // While it measures, pieces of the work take turns over the ways. The first kWarmUp pieces of a way, or
 // those of its first kWarmUpNs, do not count: a first call finds its memory in another state than those
-// after it. After kSamples more of each, the way with the least median time for its work is kept for the
-// life of the process. The median, since a piece may be disturbed, and another may be in a cache by
-// chance. The work must give the same result in every way.
+// after it. After kSamples more of each, the way with the least first quartile of time for its work is kept
+// for the life of the process. The quartile, since on a busy machine half of the pieces may be disturbed,
+// and a few may be in a cache by chance. The work must give the same result in every way.
 //
 // threads  may use one object together; a piece that ends while another is recorded does not count
 class MeasuredChoice {
