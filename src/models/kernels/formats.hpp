@@ -39,12 +39,9 @@ constexpr int kTabled = 104;
 template <int kBits>
 class BlockCodes {
  public:
-  explicit BlockCodes(const std::byte* at) : at_(at) {
-    if constexpr (kBits == 5) upper_[0] = read_word(at, 4);
-    if constexpr (kBits == 6) {
-      upper_[0] = read_word(at, 4);
-      upper_[1] = read_word(at, 5);
-    }
+  explicit BlockCodes(const std::byte* at) : at_(at + kUpper * kGroupRows * 4) {
+    PHASOR_UNROLL
+    for (int i = 0; i < kUpper; ++i) upper_[i] = in_register(read_word(at, i));
   }
   // Words w and w + 4, w < 4 a constant after unrolling: columns 4w and 16 + 4w, four of each.
   PHASOR_IN_PLACE void read(int w, Ints& low, Ints& high) const {
@@ -60,17 +57,19 @@ class BlockCodes {
       low = from_table(low);
       high = from_table(high);
     }
-    if constexpr (kBits == 5) {  // bit 8j + w of a further word is the fifth of column 4w + j
+    if constexpr (kBits == 5) {  // bit 8j + w of the upper word is the fifth of column 4w + j
       low |= (upper_[0] << (4 - w)) & splat_int(0x10101010);
       high |= shifted_right(upper_[0], w) & splat_int(0x10101010);
     }
-    if constexpr (kBits == 6) {  // bits 8j + 2w, 8j + 2w + 1 of two further words
+    if constexpr (kBits == 6) {  // bits 8j + 2w, 8j + 2w + 1 of the upper words
       low |= (shifted_right(upper_[0], 2 * w) & splat_int(0x03030303)) << 4;
       high |= (shifted_right(upper_[1], 2 * w) & splat_int(0x03030303)) << 4;
     }
   }
 
  private:
+  static constexpr int kUpper =
+      kBits == 5 || kBits == 6 ? kBits - 4 : 0;  // words before the nibbles
   const std::byte* at_;
   Ints upper_[2];
 };

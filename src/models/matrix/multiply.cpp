@@ -226,7 +226,8 @@ class Call {
     const std::int64_t columns = weights.units * layout_of(weights.format).columns;
     const std::int64_t pieces = (columns + kPanelColumns - 1) / kPanelColumns;
     const std::int64_t units = (weights.units + pieces - 1) / pieces;
-    const std::int64_t whole = is_plain(weights) ? kSetColumns : kernels::kUnitsOfRun;
+    const std::int64_t whole =
+        is_plain(weights) ? kSetColumns : units_of_run(layout_of(weights.format));
     return std::min(rounded_up(units, whole), weights.units);
   }
   [[nodiscard]] static std::int64_t panel_groups(const Weights& weights) {

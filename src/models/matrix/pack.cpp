@@ -30,7 +30,7 @@ void put_nibbles(std::byte* words, const Codes& codes) {
 void put_fifth_bits(std::byte* words, const Codes& codes) {
   std::uint32_t bits = 0;
   for (unsigned c = 0; c < kBlock; ++c) bits |= (codes[c] >> 4 & 1U) << (8 * (c % 4) + c / 4);
-  put_word(words, 4, &bits);
+  put_word(words, 0, &bits);
 }
 
 // Bits 8j + 2w and 8j + 2w + 1 of two words are the upper bits of column 16 half + 4w + j.
@@ -39,7 +39,7 @@ void put_upper_bits(std::byte* words, const Codes& codes) {
     std::uint32_t bits = 0;
     for (unsigned c = 0; c < 16; ++c)
       bits |= (codes[16 * half + c] >> 4 & 3U) << (8 * (c % 4) + 2 * (c / 4));
-    put_word(words, 4 + half, &bits);
+    put_word(words, half, &bits);
   }
 }
 
@@ -71,8 +71,8 @@ void pack_q5(const PackedRow& to, std::int64_t unit, const std::byte* block, std
     codes[j + 16] =
         static_cast<std::uint8_t>(byte_at(nibbles, j) >> 4 | (fifth >> (j + 16) & 1) << 4);
   }
-  put_nibbles(to.codes(unit), codes);
   put_fifth_bits(to.codes(unit), codes);
+  put_nibbles(to.codes(unit) + kWordStride, codes);
 }
 
 // q4_k and q5_k: blocks 2i and 2i + 1 are the low and the high nibbles of 32 bytes; `fifth` holds
@@ -92,8 +92,8 @@ void pack_super(const PackedRow& to, std::int64_t unit, const std::byte* block,
         codes[j] = static_cast<std::uint8_t>(codes[j] | (byte_at(fifth, j) >> b & 1) << 4);
     }
     std::byte* const words = to.codes(unit, b, block_words);
-    put_nibbles(words, codes);
     if (fifth != nullptr) put_fifth_bits(words, codes);
+    put_nibbles(words + (block_words - 4) * kWordStride, codes);
   }
 }
 
@@ -111,8 +111,8 @@ void pack_q6_k(const PackedRow& to, std::int64_t unit, const std::byte* block) {
     for (unsigned j = 0; j < kBlockBytes; ++j)
       codes[j] = static_cast<std::uint8_t>((byte_at(low, j) >> (quarter / 2 * 4) & 15) |
                                            (byte_at(two, j) >> (2 * quarter) & 3) << 4);
-    put_nibbles(to.codes(unit, b, 6), codes);
     put_upper_bits(to.codes(unit, b, 6), codes);
+    put_nibbles(to.codes(unit, b, 6) + 2 * kWordStride, codes);
   }
 }
 

@@ -140,14 +140,14 @@ Words unshuffled(Words x) {
 
 // q5_0 and q5_1: the nibbles are the file's words; bit 4w + j of the word before them goes to 8j + w.
 void pack_q5_rows(const std::byte* bytes, std::size_t row_bytes, std::byte* to) {
-  words_of(bytes + 4, row_bytes).write(to, kWordStride, FourRows::All{});
+  words_of(bytes + 4, row_bytes).write(to + kWordStride, kWordStride, FourRows::All{});
   Words fifth;
   for (int r = 0; r < 4; ++r) {
     std::uint32_t word = 0;
     std::memcpy(&word, bytes + static_cast<std::size_t>(r) * row_bytes, sizeof(word));
     fifth[r] = word;
   }
-  write_words(to, 4, unshuffled(unshuffled(fifth)));
+  write_words(to, 0, unshuffled(unshuffled(fifth)));
 }
 
 // The low or high nibbles of 32 bytes as a block's four words.
@@ -168,13 +168,13 @@ void pack_super_rows(const std::byte* block, std::size_t row_bytes, const std::b
   const std::size_t block_words = fifth == nullptr ? 4 : 5;
   for (unsigned b = 0; b < 8; ++b)
     pack_nibble_rows(nibbles + b / 2 * kBlockBytes, row_bytes, b % 2,
-                     codes + b * block_words * kWordStride);
+                     codes + (b * block_words + block_words - 4) * kWordStride);
   if (fifth == nullptr) return;
   const FourRows halves[] = {words_of(fifth, row_bytes), words_of(fifth + 16, row_bytes)};
   for (unsigned b = 0; b < 8; ++b) {
     Words bits{};
     for (unsigned w = 0; w < 8; ++w) bits |= (halves[w / 4].rows[w % 4] >> b & 0x01010101U) << w;
-    write_words(codes + b * block_words * kWordStride, 4, bits);
+    write_words(codes + b * block_words * kWordStride, 0, bits);
   }
 }
 void pack_q6_k_rows(const std::byte* block, std::size_t row_bytes, std::byte* scales,
@@ -183,13 +183,14 @@ void pack_q6_k_rows(const std::byte* block, std::size_t row_bytes, std::byte* sc
   for (unsigned b = 0; b < 8; ++b) {
     const unsigned quarter = b % 4;
     std::byte* const to = codes + b * 6 * kWordStride;
-    pack_nibble_rows(block + b / 4 * 64 + quarter % 2 * kBlockBytes, row_bytes, quarter / 2, to);
+    pack_nibble_rows(block + b / 4 * 64 + quarter % 2 * kBlockBytes, row_bytes, quarter / 2,
+                     to + 2 * kWordStride);
     for (std::size_t half = 0; half < 2; ++half) {
       const FourRows upper = words_of(block + 128 + b / 4 * kBlockBytes + 16 * half, row_bytes);
       Words bits{};
       for (unsigned w = 0; w < 4; ++w)
         bits |= (upper.rows[w] >> (2 * quarter) & 0x03030303U) << (2 * w);
-      write_words(to, 4 + half, bits);
+      write_words(to, half, bits);
     }
   }
 }
