@@ -28,8 +28,11 @@ inline Float read_halves(const std::byte* at) {
 inline Ints read_word(const std::byte* at, int word) {
   return load<Ints>(at + word * kGroupRows * 4);
 }
-inline Ints shifted_right(Ints x, int by) {
-  return reinterpret_cast<Ints>(reinterpret_cast<Bits>(x) >> static_cast<unsigned>(by));
+// A negative `by` shifts to the left.
+PHASOR_IN_PLACE Ints shifted_right(Ints x, int by) {
+  const Bits bits = reinterpret_cast<Bits>(x);
+  return reinterpret_cast<Ints>(by < 0 ? bits << static_cast<unsigned>(-by)
+                                       : bits >> static_cast<unsigned>(by));
 }
 
 // Stored as nibbles that stand for bytes of a table.
@@ -58,12 +61,12 @@ class BlockCodes {
       high = from_table(high);
     }
     if constexpr (kBits == 5) {  // bit 8j + w of the upper word is the fifth of column 4w + j
-      low |= (upper_[0] << (4 - w)) & splat_int(0x10101010);
+      low |= shifted_right(upper_[0], w - 4) & splat_int(0x10101010);
       high |= shifted_right(upper_[0], w) & splat_int(0x10101010);
     }
     if constexpr (kBits == 6) {  // bits 8j + 2w, 8j + 2w + 1 of the upper words
-      low |= (shifted_right(upper_[0], 2 * w) & splat_int(0x03030303)) << 4;
-      high |= (shifted_right(upper_[1], 2 * w) & splat_int(0x03030303)) << 4;
+      low |= shifted_right(upper_[0], 2 * w - 4) & splat_int(0x30303030);
+      high |= shifted_right(upper_[1], 2 * w - 4) & splat_int(0x30303030);
     }
   }
 
