@@ -75,7 +75,7 @@ struct Layout {
 
 // A group is read from its first byte to its last, which CPUs prefetch best: Q6_K whose upper bits came
 // after the nibbles of a block, but were read before them, took 1.9 times as long on a Zen 4. Two units
-// where the scales of one fill half a cache line.
+// where the scales of one end in the middle of a cache line.
 [[nodiscard]] constexpr std::int64_t units_of_run(const Layout& layout) noexcept {
   return layout.head_bytes % 64 == 0 ? 1 : 2;
 }
