@@ -67,6 +67,13 @@ struct ScalingRule {
   bool takes_a_list = false;
 };
 
+// Whether a function was given, without a comparison: with -fsanitize=undefined GCC 12 does not take one of an
+// inline function's address for constant.
+template <auto kFunction>
+inline constexpr bool kIsGiven =
+    !std::is_same_v<std::integral_constant<decltype(kFunction), kFunction>,
+                    std::integral_constant<decltype(kFunction), nullptr>>;
+
 template <class Scaling, ScaledFrequencies (*Scale)(const Scaling&, const ScalingInput&),
           void (*Check)(const Scaling&, const ScalingInput&) = nullptr,
           bool (*ReadsContext)(const Scaling&) = nullptr>
@@ -77,12 +84,12 @@ template <class Scaling, ScaledFrequencies (*Scale)(const Scaling&, const Scalin
   rule.scale = [](const RopeScaling& scaling, const ScalingInput& input) {
     return Scale(std::get<Scaling>(scaling), input);
   };
-  if constexpr (Check != nullptr) {
+  if constexpr (kIsGiven<Check>) {
     rule.check = [](const RopeScaling& scaling, const ScalingInput& input) {
       Check(std::get<Scaling>(scaling), input);
     };
   }
-  if constexpr (ReadsContext != nullptr) {
+  if constexpr (kIsGiven<ReadsContext>) {
     rule.reads_context = [](const RopeScaling& scaling) {
       return ReadsContext(std::get<Scaling>(scaling));
     };
