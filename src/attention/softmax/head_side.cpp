@@ -34,7 +34,8 @@ struct FirstTokenScores {
 
 void add_key_features(const Call& call, const Sequence& s, std::int64_t head, std::int64_t j,
                       float* row) {
-  if (call.extra_dim == 0) return;
+  // Without a query there is no score, and the sequence has no positions: see find_places().
+  if (call.extra_dim == 0 || s.queries == 0) return;
   const encodings::Table& extra = call.terms.extra_key;
   float* const features = row + call.head_dim;
   const std::int64_t position = call.key_position(s, j);
@@ -51,7 +52,7 @@ void add_key_features(const Call& call, const Sequence& s, std::int64_t head, st
 
 void add_query_features(const Call& call, const Sequence& s, std::int64_t head, std::int64_t i,
                         float factor, float* row) {
-  if (call.extra_dim == 0) return;
+  if (call.extra_dim == 0 || s.keys == 0) return;  // as above
   const encodings::Table& extra = call.terms.extra_query;
   float* const features = row + call.head_dim;
   const std::int64_t position = call.query_position(s, i);
