@@ -35,8 +35,7 @@ void multiply_add(core::InstructionSet isa, std::int64_t floats) {
 void read_through(core::InstructionSet isa, const float* x, std::size_t count) {
   // A limit must be the fastest way. Prefetching is a tenth faster on a Xeon at AVX2, and a fifth slower on
   // Zen 4: the first calls for a level and a size measure all ways.
-  constexpr int kLevels = static_cast<int>(core::InstructionSet::x86_64_v4) + 1;
-  static core::MeasuredChoice choices[kLevels][65];
+  static core::MeasuredChoice choices[core::kChoiceLevels][65];
   const PeakLoops& loops = peak_loops_for(isa);
   choices[static_cast<int>(isa)][std::bit_width(count)].run(
       static_cast<int>(std::size(loops.sums)), static_cast<float>(count),

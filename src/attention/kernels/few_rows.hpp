@@ -13,6 +13,9 @@ constexpr std::int64_t kWeighedKeys = 48;
 // Sums of all queries that stay in registers, beside a vector of each column and a weight.
 constexpr int kWeighedSums = kVectors == 4 ? 16 : 12;
 
+// Vectors of queries that stay in registers while keys are read.
+constexpr int kMostHeld = kVectors == 4 ? 16 : 8;
+
 // Inlined by force: GCC 12 drops calls of a function that does nothing but prefetch.
 template <class Element>
 PHASOR_IN_PLACE void prefetch_row(const Element* row, std::int64_t dim) {
@@ -31,18 +34,17 @@ struct Sums {
   static constexpr int kBeside = kCount < kMostBeside ? kCount : kMostBeside;
   static constexpr int kPart = kFloats / kBeside;
   static constexpr int kQueries = kCount / kBeside;  // vectors
-  // Keys at once: as many as make kFloats sums, which are joined kPart at a time. More than eight are
-  // slower where fewer are enough: with sixteen, four queries took 1.3 times as long (AVX-512).
+  // Keys whose sums are joined: as many as make kFloats sums, at most those that a query's lanes hold.
   static constexpr int kMostKeys = kQueries < kFloats ? kFloats / kQueries : 1;
-  static constexpr int kKeys = kMostKeys > 8 && kPart <= 8 * kQueries ? 8 : kMostKeys;
-  static constexpr int kAll = kQueries * kKeys;
-  // Keys whose rows are read side by side. Memory is read in order as far as the sums allow: a CPU
-  // fetches ahead of one reader. Two rows of 256 bytes instead of four took 0.7 of the time with
-  // AVX-512, from the last cache of a Zen 4, and instead of eight half of it with AVX2. The sums of other
-  // keys do not wait for these. Rows of 16-bit numbers are half as long, and their conversion takes longer
-  // than the reading: more sums at a time hide it.
-  static constexpr int kMostAbreast = sizeof(typename Type::Element) == 4 ? 2 : 8;
-  static constexpr int kAbreast = kQueries > 1 || kKeys < kMostAbreast ? kKeys : kMostAbreast;
+  static constexpr int kKeys = kMostKeys < kPart ? kMostKeys : kPart;
+  // Keys whose rows are read side by side. For one query, one float row after the other: a CPU fetches
+  // ahead of one reader (8 rows of 256 bytes took twice as long from the last cache of a Zen 4). With
+  // several queries, and where 16-bit numbers are converted, the arithmetic takes as long as the reading:
+  // it needs more sums that do not wait for each other.
+  static constexpr bool kIsFloat = sizeof(typename Type::Element) == 4;
+  static constexpr int kMostAbreast = kIsFloat ? (kCount < 4 ? kCount : 8) : (kQueries > 2 ? 2 : 4);
+  static constexpr int kAbreast = kKeys < kMostAbreast ? kKeys : kMostAbreast;
+  static constexpr int kJoined = kQueries * kKeys / kPart;  // vectors of joined sums
 };
 
 // kPart features of a row, as often as they fit a vector.
@@ -104,42 +106,99 @@ void put_beside(const float* q, std::int64_t q_stride, std::int64_t dim, float* 
   }
 }
 
-// The sums of all queries with S::kKeys keys, sum r * kKeys + j of the queries of vector r; row(j) is
-// key j. Fetches what is `ahead` elements after the keys; 0: nothing.
-template <class Type, class S, class Row>
-PHASOR_IN_PLACE void dot_products(const float* beside, const Row& row, std::int64_t ahead,
-                                  std::int64_t dim, Float (&sums)[S::kAll]) {
+// A number that is known when the kernel is compiled, where others take a std::int64_t.
+template <std::int64_t kValue>
+struct Constant {
+  constexpr operator std::int64_t() const { return kValue; }
+};
+template <class Number>
+constexpr bool kIsKnown = !__is_same(Number, std::int64_t);
+
+// The same address, whose origin the compiler does not know: GCC 12 would compute the places of all vectors
+// of many rows ahead, and keep them in memory.
+template <class Element>
+inline const Element* opaque(const Element* at) {
+  asm("" : "+r"(at));
+  return at;
+}
+
+// Vectors of queries as put_beside() writes them: vector r of part `part`.
+template <int kQueries>
+struct QueriesInMemory {
+  const float* at;
+  Float vector(std::int64_t part, int r) const {
+    return in_register(load<Float>(at + (part * kQueries + r) * kFloats));
+  }
+};
+template <int kQueries, int kParts>
+struct QueriesInRegisters {
+  Float vectors[kParts * kQueries];
+  explicit QueriesInRegisters(const float* at) {
+    PHASOR_UNROLL
+    for (int i = 0; i < kParts * kQueries; ++i) vectors[i] = load<Float>(at + i * kFloats);
+  }
+  Float vector(std::int64_t part, int r) const { return vectors[part * kQueries + r]; }
+};
+template <class S>
+QueriesInMemory<S::kQueries> queries_of(const float* beside, std::int64_t) {
+  return {beside};
+}
+template <class S, std::int64_t kDim>
+auto queries_of(const float* beside, Constant<kDim>) {
+  constexpr int kParts = static_cast<int>(kDim) / S::kPart;
+  if constexpr (kParts * S::kQueries <= kMostHeld) {
+    return QueriesInRegisters<S::kQueries, kParts>(beside);
+  } else {
+    return QueriesInMemory<S::kQueries>{beside};
+  }
+}
+
+// The products of all queries with S::kAbreast keys, sums[j][r] of key j with the queries of vector r;
+// next_row() is the next key. Fetches what is `ahead` elements after the keys; 0: nothing.
+template <class Type, class S, class Queries, class NextRow, class Ahead, class Dim>
+PHASOR_IN_PLACE void dot_products(const Queries& queries, const NextRow& next_row, Ahead ahead,
+                                  Dim dim, Float (&sums)[S::kAbreast][S::kQueries]) {
   using Element = typename Type::Element;
   using Part = Step<Type, S::kPart>;
+  const Element* keys[S::kAbreast];
   PHASOR_UNROLL
-  for (int i = 0; i < S::kAll; ++i) sums[i] = Float{};
-  PHASOR_UNROLL
-  for (int first = 0; first < S::kKeys; first += S::kAbreast) {
-    if (ahead != 0) {
+  for (int j = 0; j < S::kAbreast; ++j) {
+    keys[j] = next_row();
+    if constexpr (!__is_same(Ahead, Constant<0>)) prefetch_row(keys[j] + ahead, dim);
+    if constexpr (kIsKnown<Dim>) continue;
+    PHASOR_UNROLL
+    for (int r = 0; r < S::kQueries; ++r) sums[j][r] = Float{};
+  }
+  const auto add = [&](std::int64_t i, const Element* const* at) __attribute__((always_inline)) {
+    PHASOR_UNROLL
+    for (int v = 0; v < Part::kVectors; ++v) {
+      Float query[S::kQueries];
       PHASOR_UNROLL
-      for (int j = first; j < first + S::kAbreast; ++j) prefetch_row(row(j) + ahead, dim);
-    }
-    const float* queries_at = beside;
-    const auto add = [&](auto at) __attribute__((always_inline)) {
+      for (int r = 0; r < S::kQueries; ++r)
+        query[r] = queries.vector(i / Part::kFeatures * Part::kVectors + v, r);
       PHASOR_UNROLL
-      for (int v = 0; v < Part::kVectors; ++v) {
-        Float queries[S::kQueries];
+      for (int j = 0; j < S::kAbreast; ++j) {
+        Float value = Part::vector(Part::read(at[j]), v);
+        if constexpr (S::kQueries > 1) value = in_register(value);
         PHASOR_UNROLL
-        for (int r = 0; r < S::kQueries; ++r)
-          queries[r] = in_register(load<Float>(queries_at + r * kFloats));
-        queries_at += S::kQueries * kFloats;
-        PHASOR_UNROLL
-        for (int j = first; j < first + S::kAbreast; ++j) {
-          const Float value = in_register(Part::vector(Part::read(at(j)), v));
-          PHASOR_UNROLL
-          for (int r = 0; r < S::kQueries; ++r)
-            sums[r * S::kKeys + j] = mul_add(queries[r], value, sums[r * S::kKeys + j]);
+        for (int r = 0; r < S::kQueries; ++r) {
+          const bool is_first = kIsKnown<Dim> && i == 0 && v == 0;
+          sums[j][r] = is_first ? query[r] * value : mul_add(query[r], value, sums[j][r]);
         }
       }
-    };
-    const auto add_at = [&](std::int64_t i) __attribute__((always_inline)) {
-      add([&](int j) __attribute__((always_inline)) { return row(j) + i; });
-    };
+    }
+  };
+  const Element* at[S::kAbreast];
+  const auto add_at = [&](std::int64_t i) __attribute__((always_inline)) {
+    PHASOR_UNROLL
+    for (int j = 0; j < S::kAbreast; ++j) at[j] = keys[j] + i;
+    add(i, at);
+  };
+  if constexpr (kIsKnown<Dim>) {
+    constexpr std::int64_t kDim = Dim{};
+    PHASOR_UNROLL
+    for (std::int64_t i = 0; i < kDim; i += Part::kFeatures) add_at(i);
+  } else {
     constexpr std::int64_t kLine = 64 / sizeof(Element);
     std::int64_t i = 0;
     for (; i + kLine <= dim; i += kLine) {
@@ -147,92 +206,148 @@ PHASOR_IN_PLACE void dot_products(const float* beside, const Row& row, std::int6
       for (std::int64_t part = 0; part < kLine; part += Part::kFeatures) add_at(i + part);
     }
     for (; i + Part::kFeatures <= dim; i += Part::kFeatures) add_at(i);
-    if (i == dim) continue;
+    if (i == dim) return;
     Element padded[S::kAbreast][Part::kFeatures] = {};
     for (int j = 0; j < S::kAbreast; ++j) {
-      for (std::int64_t rest = i; rest < dim; ++rest) padded[j][rest - i] = row(first + j)[rest];
+      for (std::int64_t rest = i; rest < dim; ++rest) padded[j][rest - i] = keys[j][rest];
+      at[j] = padded[j];
     }
-    add([&](int j) { return padded[j - first]; });
+    add(i, at);
   }
 }
 
-// Joins the lanes of the sums and writes the first `count` keys' scores.
-template <class S>
-PHASOR_IN_PLACE void write_scores(Float (&sums)[S::kAll], int count, float* scores,
-                                  std::int64_t score_row) {
-  const auto plus = [](Float a, Float b) { return a + b; };
+// Two vectors of sums, each of which is already joined over kSums keys or queries, as one.
+template <int kSums>
+PHASOR_IN_PLACE Float join_sums(Float a, Float b) {
+  return join_units<(kSums < 4 ? 1 : 4)>(a, b, [](Float x, Float y) { return x + y; });
+}
+
+// kCount of them.
+template <int kSums, int kCount>
+PHASOR_IN_PLACE Float join_all(const Float* sums) {
+  if constexpr (kCount == 1) {
+    return sums[0];
+  } else {
+    return join_sums<kSums * kCount / 2>(join_all<kSums, kCount / 2>(sums),
+                                         join_all<kSums, kCount / 2>(sums + kCount / 2));
+  }
+}
+
+// The sums of the next kKeys keys, joined, a vector for each vector of queries. Joined as soon as
+// two are there, not after the last key: rows are then read one after the other without a pause, which a
+// CPU's own prefetching follows best, and few registers are needed.
+template <class Type, class S, int kKeys, class Queries, class NextRow, class Ahead, class Dim>
+PHASOR_IN_PLACE void joined_keys(const Queries& queries, const NextRow& next_row, Ahead ahead,
+                                 Dim dim, Float (&joined)[S::kQueries]) {
+  if constexpr (kKeys > S::kAbreast) {
+    Float second[S::kQueries];
+    joined_keys<Type, S, kKeys / 2>(queries, next_row, ahead, dim, joined);
+    joined_keys<Type, S, kKeys / 2>(queries, next_row, ahead, dim, second);
+    PHASOR_UNROLL
+    for (int r = 0; r < S::kQueries; ++r)
+      joined[r] = in_register(join_sums<kKeys / 2>(joined[r], second[r]));
+  } else {
+    Float sums[S::kAbreast][S::kQueries];
+    dot_products<Type, S>(queries, next_row, ahead, dim, sums);
+    PHASOR_UNROLL
+    for (int r = 0; r < S::kQueries; ++r) {
+      Float of_query[S::kAbreast];
+      PHASOR_UNROLL
+      for (int j = 0; j < S::kAbreast; ++j) of_query[j] = sums[j][r];
+      joined[r] = in_register(join_all<1, S::kAbreast>(of_query));
+    }
+  }
+}
+
+// The sums of all queries with S::kKeys keys, joined: sum r * kKeys + j of the queries of vector r with
+// key j is lane (r * kKeys + j) % kPart of each run of kPart lanes.
+template <class Type, class S, class Queries, class NextRow, class Ahead, class Dim>
+PHASOR_IN_PLACE void score_keys(const Queries& queries, const NextRow& next_row, Ahead ahead,
+                                Dim dim, Float (&joined)[S::kJoined]) {
+  Float sums[S::kQueries];
+  joined_keys<Type, S, S::kKeys>(queries, next_row, ahead, dim, sums);
+  constexpr int kEach = S::kQueries / S::kJoined;
   PHASOR_UNROLL
-  for (int first = 0; first < S::kAll; first += S::kPart) {
-    Float* const x = sums + first;
-    join_units<1, S::kPart / 2>(x, plus);
-    join_units<1, S::kPart / 4>(x, plus);
-    if constexpr (S::kPart >= 8) join_units<4, S::kPart / 8>(x, plus);
-    if constexpr (S::kPart >= 16) join_units<4, S::kPart / 16>(x, plus);
+  for (int i = 0; i < S::kJoined; ++i) joined[i] = join_all<S::kKeys, kEach>(sums + i * kEach);
+}
+
+// Writes the first `count` keys' scores.
+template <class S>
+PHASOR_IN_PLACE void write_scores(const Float (&joined)[S::kJoined], int count, float* scores,
+                                  std::int64_t score_row) {
+  PHASOR_UNROLL
+  for (int i = 0; i < S::kJoined; ++i) {
     alignas(64) float lanes[kFloats];
-    store(lanes, x[0]);
+    store(lanes, joined[i]);
     // Four lanes are four sums of one of the queries beside each other.
     constexpr int kRun = S::kKeys < 4 ? S::kKeys : 4;
     PHASOR_UNROLL
     for (int lane = 0; lane < kFloats; lane += kRun) {
-      const int sum = first + lane / (4 * S::kBeside) * 4 + lane % 4;
+      const int sum = i * S::kPart + lane / (4 * S::kBeside) * 4 + lane % 4;
       const int row = sum / S::kKeys * S::kBeside + lane / 4 % S::kBeside, key = sum % S::kKeys;
       float* const to = scores + row * score_row + key;
       if (count == S::kKeys) {
         __builtin_memcpy(to, lanes + lane, kRun * sizeof(float));
       } else {
-        for (int i = 0; i < kRun && key + i < count; ++i) to[i] = lanes[lane + i];
+        for (int k = 0; k < kRun && key + k < count; ++k) to[k] = lanes[lane + k];
       }
     }
   }
 }
 
-template <class Type, int kCount>
+template <class Type, int kCount, class Dim>
 void score_some(const float* q, std::int64_t q_stride, const Rows& keys, std::int64_t count,
-                std::int64_t dim, std::int64_t ahead, float* beside, float* scores,
-                std::int64_t score_row) {
+                Dim dim, std::int64_t ahead, float* beside, float* scores, std::int64_t score_row) {
   using Element = typename Type::Element;
   using S = Sums<Type, kCount>;
   put_beside<Type, S>(q, q_stride, dim, beside);
+  const auto queries = queries_of<S>(beside, dim);
+  const auto* const first = static_cast<const Element*>(keys.data);
+  const Element* key = first;
   const std::int64_t stride = keys.stride;
-  const auto* key = static_cast<const Element*>(keys.data);
+  const auto next_row = [&]() __attribute__((always_inline)) {
+    const Element* const at = opaque(key);
+    key = at + stride;
+    return at;
+  };
   std::int64_t j = 0;
-  for (; j + S::kKeys <= count; j += S::kKeys, key += S::kKeys * stride) {
-    const bool has_next = j + ahead + S::kKeys <= count;
-    Float sums[S::kAll];
-    dot_products<Type, S>(
-        beside, [&](int i) __attribute__((always_inline)) { return key + i * stride; },
-        has_next ? ahead * stride : 0, dim, sums);
-    write_scores<S>(sums, S::kKeys, scores + j, score_row);
+  const auto score = [&](auto elements_ahead) __attribute__((always_inline)) {
+    Float joined[S::kJoined];
+    score_keys<Type, S>(queries, next_row, elements_ahead, dim, joined);
+    write_scores<S>(joined, S::kKeys, scores + j, score_row);
+    j += S::kKeys;
+  };
+  if (ahead > 0) {
+    while (j + ahead + S::kKeys <= count) score(ahead * stride);
   }
-  if (j == count) return;
-  // The last key stands in for those after it: every key has the same sums, wherever it is.
-  const auto left = static_cast<int>(count - j);
-  Float sums[S::kAll];
-  dot_products<Type, S>(
-      beside, [&](int i) { return key + (i < left ? i : left - 1) * stride; }, 0, dim, sums);
-  write_scores<S>(sums, left, scores + j, score_row);
+  for (;;) {
+    while (j + S::kKeys <= count) score(Constant<0>{});
+    if (j == count) return;
+    if (count < S::kKeys) break;
+    // Some are scored twice: every key has the same sums, wherever it is.
+    j = count - S::kKeys;
+    key = first + j * stride;
+  }
+  if constexpr (!kIsKnown<Dim>) {
+    // The last key stands in for those after it.
+    const auto left = static_cast<int>(count);
+    int read = 0;
+    const auto row_or_last = [&] {
+      const Element* const at = key;
+      if (++read < left) key += stride;
+      return at;
+    };
+    Float joined[S::kJoined];
+    score_keys<Type, S>(queries, row_or_last, Constant<0>{}, dim, joined);
+    write_scores<S>(joined, left, scores, score_row);
+  }
 }
 
-// The cache lines to fetch for a row while another is weighted: `count` from `first` on of the row
-// `rows` after it. Each of `passes` over the columns fetches its share of the `lines` of a row: memory
-// is read all the time.
-struct Lines {
-  std::int64_t rows, lines, passes;
-  std::int64_t first = 0, count = 0;
-  std::int64_t owed = passes - 1;  // in lines / passes
-
-  void begin_pass() {
-    first += count;
-    owed += lines;
-    for (count = 0; owed >= passes; owed -= passes) ++count;
-  }
-};
-
-// The columns [column, column + kColumns vectors) of a tile of values. The first `fetched` rows have a
-// row to prefetch.
+// The columns [column, column + kColumns vectors) of a tile of values. Of the first `fetched` rows, the
+// same columns `ahead` rows later are fetched.
 template <class Type, int kCount, int kColumns>
 inline void weigh_columns(const float* p, std::int64_t p_row, const Rows& values,
-                          std::int64_t count, std::int64_t fetched, const Lines& ahead,
+                          std::int64_t count, std::int64_t fetched, std::int64_t ahead,
                           std::int64_t column, float* out, std::int64_t out_stride) {
   using Element = typename Type::Element;
   const auto* const data = static_cast<const Element*>(values.data);
@@ -261,13 +376,20 @@ inline void weigh_columns(const float* p, std::int64_t p_row, const Rows& values
       }
     }
   }
-  for (std::int64_t j = 0; j < count; ++j) {
-    const Element* const row = data + j * values.stride;
-    if (j < fetched) {
-      const char* const line =
-          reinterpret_cast<const char*>(row + ahead.rows * values.stride) + ahead.first * 64;
-      for (std::int64_t l = 0; l < ahead.count; ++l) __builtin_prefetch(line + l * 64);
+  const auto fetch = [&](std::int64_t j) __attribute__((always_inline)) {
+    constexpr std::int64_t kBytes = kColumns * kFloats * static_cast<std::int64_t>(sizeof(Element));
+    const auto* const row = reinterpret_cast<const char*>(data + (j + ahead) * values.stride);
+    const std::int64_t at = column * static_cast<std::int64_t>(sizeof(Element));
+    if constexpr (kBytes % 64 == 0) {
+      PHASOR_UNROLL
+      for (std::int64_t byte = 0; byte < kBytes; byte += 64) __builtin_prefetch(row + at + byte);
+    } else {  // lines that begin in these columns
+      for (std::int64_t byte = (at + 63) / 64 * 64; byte < at + kBytes; byte += 64)
+        __builtin_prefetch(row + byte);
     }
+  };
+  const auto add_row = [&](std::int64_t j) __attribute__((always_inline)) {
+    const Element* const row = data + j * values.stride;
     if constexpr (kCount == 1) {
       // Each column is used once: held all at a time, they would leave no register for the last sum,
       // and a sum that waits for memory waits four times as long.
@@ -275,7 +397,7 @@ inline void weigh_columns(const float* p, std::int64_t p_row, const Rows& values
       PHASOR_UNROLL
       for (int v = 0; v < kColumns; ++v)
         sums[0][v] = mul_add(weight, read_column(row + column, v), sums[0][v]);
-      continue;
+      return;
     }
     Float columns[kColumns];
     PHASOR_UNROLL
@@ -286,7 +408,13 @@ inline void weigh_columns(const float* p, std::int64_t p_row, const Rows& values
       PHASOR_UNROLL
       for (int v = 0; v < kColumns; ++v) sums[r][v] = mul_add(weight, columns[v], sums[r][v]);
     }
+  };
+  std::int64_t j = 0;
+  for (; j < fetched; ++j) {
+    fetch(j);
+    add_row(j);
   }
+  for (; j < count; ++j) add_row(j);
   PHASOR_UNROLL
   for (int r = 0; r < kCount; ++r) {
     if constexpr (kVectorsOfStep == 2) {
@@ -307,11 +435,10 @@ inline void weigh_columns(const float* p, std::int64_t p_row, const Rows& values
 // that is left, less than a vector before `dim`.
 template <class Type, int kCount, int kColumns>
 inline std::int64_t weigh_tile(const float* p, std::int64_t p_row, const Rows& tile,
-                               std::int64_t count, std::int64_t fetched, Lines ahead,
+                               std::int64_t count, std::int64_t fetched, std::int64_t ahead,
                                std::int64_t column, std::int64_t dim, float* out,
                                std::int64_t out_stride) {
   for (; column + kColumns * kFloats <= dim; column += kColumns * kFloats) {
-    ahead.begin_pass();
     weigh_columns<Type, kCount, kColumns>(p, p_row, tile, count, fetched, ahead, column, out,
                                           out_stride);
   }
@@ -329,17 +456,20 @@ void weigh_some(const float* p, std::int64_t p_row, const Rows& values, std::int
   constexpr int kMost = kCount == 1 ? 8 : kWeighedSums / kCount;
   // Whole steps of the storage: 3 columns of bf16 would be one step and half of another.
   constexpr int kColumns = kMost - kMost % (kMost > 1 ? Step<Type, kFloats>::kVectors : 1);
-  const std::int64_t passes = (dim + kColumns * kFloats - 1) / (kColumns * kFloats);
-  const std::int64_t lines = (dim * static_cast<std::int64_t>(sizeof(Element)) + 63) / 64;
-  // One pass fetches rows that it reads soon; of several, each fetches its part of the next tile.
-  const Lines ahead{passes == 1 ? rows_ahead : kWeighedKeys, lines, passes};
-  for (std::int64_t first = 0; first < count; first += kWeighedKeys) {
+  // One pass fetches rows that it reads soon; of several, each fetches its columns of the next tile.
+  std::int64_t columns = kColumns;  // of the first pass
+  while (columns > 1 && columns * kFloats > dim) columns = (columns + 1) / 2;
+  const bool is_one_pass = columns * kFloats == dim;
+  const std::int64_t ahead = is_one_pass ? rows_ahead : kWeighedKeys;
+  const std::int64_t tile = is_one_pass ? count : kWeighedKeys;
+  for (std::int64_t first = 0; first < count; first += tile) {
     const std::int64_t left = count - first;
-    const std::int64_t here = left < kWeighedKeys ? left : kWeighedKeys;
+    const std::int64_t here = left < tile ? left : tile;
+    const std::int64_t can_fetch = rows_ahead == 0 || left < ahead ? 0 : left - ahead;
     const auto* const data = static_cast<const Element*>(values.data) + first * values.stride;
     const std::int64_t column = weigh_tile<Type, kCount, kColumns>(
         p + first, p_row, {data, values.stride, values.storage}, here,
-        rows_ahead == 0 ? 0 : left - ahead.rows, ahead, 0, dim, out, out_stride);
+        can_fetch < here ? can_fetch : here, ahead, 0, dim, out, out_stride);
     if (column == dim) continue;
     for (std::int64_t j = 0; j < here; ++j) {
       const Float value = read_part<Type>(data + j * values.stride + column, dim - column);
@@ -356,7 +486,22 @@ void score_rows_of(const float* q, std::int64_t q_stride, std::int64_t rows, con
                    std::int64_t count, std::int64_t dim, std::int64_t ahead, float* beside,
                    float* scores, std::int64_t score_row) {
   const auto score = [&]<int kCount>() {
-    score_some<Type, kCount>(q, q_stride, keys, count, dim, ahead, beside, scores, score_row);
+    const auto score_dim = [&](auto of) {
+      score_some<Type, kCount>(q, q_stride, keys, count, of, ahead, beside, scores, score_row);
+    };
+    // The usual sizes: without a loop over its lines, a key costs few instructions, and more keys are on
+    // their way from memory at a time. More queries wait for their multiply-adds.
+    using S = Sums<Type, kCount>;
+    if constexpr (kCount < (S::kIsFloat ? 4 : 8)) {
+      constexpr int kMostParts = 16;  // what PHASOR_UNROLL takes apart
+      if constexpr (64 / S::kPart <= kMostParts) {
+        if (dim == 64 && count >= kFloats) return score_dim(Constant<64>{});
+      }
+      if constexpr (128 / S::kPart <= kMostParts) {
+        if (dim == 128 && count >= kFloats) return score_dim(Constant<128>{});
+      }
+    }
+    score_dim(dim);
   };
   if (rows == 1) return score.template operator()<1>();
   if (rows == 2) return score.template operator()<2>();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -106,12 +105,10 @@ std::int64_t keys_ahead(const Call& call, std::int64_t bytes) {
 // layer after layer. So it is measured below the size of a cache, too.
 core::MeasuredChoice* choice_of(const Call& call, std::int64_t bytes) {
   constexpr std::int64_t kLeast = std::int64_t{1} << 16;
-  constexpr int kSizes = 12, kLevels = static_cast<int>(core::InstructionSet::x86_64_v4) + 1;
+  constexpr int kSizes = 12;
   if (bytes < kLeast) return nullptr;
-  static core::MeasuredChoice choices[kLevels][kSizes][2][2];
-  const auto times = static_cast<std::uint64_t>(bytes / kLeast);
-  const int size = std::min(static_cast<int>(std::bit_width(times)) - 1, kSizes - 1);
-  return &choices[static_cast<int>(call.options.isa)][size]
+  static core::MeasuredChoice choices[core::kChoiceLevels][kSizes][2][2];
+  return &choices[static_cast<int>(call.options.isa)][core::size_class(bytes, kLeast, kSizes)]
                  [call.k.dtype == core::DType::f32 ? 1 : 0][call.group > 1 ? 1 : 0];
 }
 

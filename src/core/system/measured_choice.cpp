@@ -1,8 +1,14 @@
 #include "phasor/core/internal/measured_choice.hpp"
 
 #include <algorithm>
+#include <bit>
 
 namespace phasor::core {
+
+int size_class(std::int64_t bytes, std::int64_t least, int classes) noexcept {
+  const auto times = static_cast<std::uint64_t>(bytes / least);
+  return std::min(static_cast<int>(std::bit_width(times)) - 1, classes - 1);
+}
 
 int MeasuredChoice::next(int ways) noexcept {
   const int kept = this->kept();

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -54,13 +53,12 @@ enum class Way : std::uint8_t { stream_exact, stream_fast, stream_floats, float_
 core::MeasuredChoice* fetch_choice(core::InstructionSet isa, kernels::Format format,
                                    std::int64_t bytes) {
   constexpr std::int64_t kLeast = std::int64_t{1} << 15;
-  constexpr int kSizes = 8, kLevels = static_cast<int>(core::InstructionSet::x86_64_v4) + 1;
+  constexpr int kSizes = 8;
   constexpr int kFormats = static_cast<int>(kernels::Format::iq4_nl) + 1;
   if (bytes < kLeast) return nullptr;
-  static core::MeasuredChoice choices[kLevels][kFormats][kSizes];
-  const auto times = static_cast<std::uint64_t>(bytes / kLeast);
-  const int size = std::min(static_cast<int>(std::bit_width(times)) - 1, kSizes - 1);
-  return &choices[static_cast<int>(isa)][static_cast<int>(format)][size];
+  static core::MeasuredChoice choices[core::kChoiceLevels][kFormats][kSizes];
+  return &choices[static_cast<int>(isa)][static_cast<int>(format)]
+                 [core::size_class(bytes, kLeast, kSizes)];
 }
 
 bool is_plain(const Weights& weights) { return layout_of(weights.format).columns == 1; }

@@ -72,7 +72,7 @@ void for_each_case(const Check& check) {
     for (const Storage storage : {Storage::f32, Storage::f16, Storage::bf16}) {
       for (const std::int64_t rows : {1, 2, 3, 4, 5, 8}) {
         for (const std::int64_t keys : {1, 2, 5, 8, 15, 16, 17, 50, 97}) {
-          for (const std::int64_t dim : {1, 4, 6, 16, 19, 40, 64, 72, 100}) {
+          for (const std::int64_t dim : {1, 4, 6, 16, 19, 40, 64, 72, 100, 128}) {
             SCOPED_TRACE(testing::Message()
                          << core::name_of(isa) << " storage " << static_cast<int>(storage)
                          << " rows " << rows << " keys " << keys << " dim " << dim);

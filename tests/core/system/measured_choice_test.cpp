@@ -22,6 +22,14 @@ int kept_after(const float (&costs)[kWays], int other_every = 0, float other = 0
   return choice.kept();
 }
 
+TEST(MeasuredChoice, SizesBelongToPowersOfTwo) {
+  EXPECT_EQ(size_class(1000, 1000, 8), 0);
+  EXPECT_EQ(size_class(1999, 1000, 8), 0);
+  EXPECT_EQ(size_class(2000, 1000, 8), 1);
+  EXPECT_EQ(size_class(128'000, 1000, 8), 7);
+  EXPECT_EQ(size_class(std::int64_t{1} << 40, 1000, 8), 7);
+}
+
 TEST(MeasuredChoice, TakesTurnsUntilEachWayHasItsSamples) {
   constexpr int kPieces = MeasuredChoice::kWarmUp + MeasuredChoice::kSamples;
   MeasuredChoice choice;

@@ -5,7 +5,15 @@
 #include <chrono>
 #include <cstdint>
 
+#include "phasor/core/cpu.hpp"
+
 namespace phasor::core {
+
+// Choices are made for each instruction set and for classes of size that begin at 1, 2, 4, ... times
+// `least` bytes; the last includes all larger sizes.
+inline constexpr int kChoiceLevels = static_cast<int>(InstructionSet::x86_64_v4) + 1;
+// The class of `bytes` >= `least`.
+[[nodiscard]] int size_class(std::int64_t bytes, std::int64_t least, int classes) noexcept;
 
 // While it measures, pieces of the work take turns over the ways. The first kWarmUp pieces of a way, or
 // those of its first kWarmUpNs, do not count: a first call finds its memory in another state than those

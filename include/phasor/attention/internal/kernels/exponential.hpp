@@ -139,14 +139,17 @@ inline Float every_other_unit(Float a, Float b, Lanes<Lane...>) {
       (Lane / kBlock * kBlock + (2 * (Lane % kBlock / kUnit % kFromEach) + kOdd) * kUnit +
        Lane % kUnit + (Lane % kBlock / kUnit < kFromEach ? 0 : kFloats))...);
 }
+// a and b joined over every other run of kUnit lanes, a's runs first.
+template <int kUnit, class Join>
+PHASOR_IN_PLACE Float join_units(Float a, Float b, Join join) {
+  return join(every_other_unit<kUnit, 0>(a, b, FloatLanes{}),
+              every_other_unit<kUnit, 1>(a, b, FloatLanes{}));
+}
 // x[i] joined over its lanes, in lane i: two shuffles for each join.
 template <int kUnit, int kCount, class Join>
 PHASOR_IN_PLACE void join_units(Float* x, Join join) {
   PHASOR_UNROLL
-  for (int i = 0; i < kCount; ++i) {
-    x[i] = join(every_other_unit<kUnit, 0>(x[2 * i], x[2 * i + 1], FloatLanes{}),
-                every_other_unit<kUnit, 1>(x[2 * i], x[2 * i + 1], FloatLanes{}));
-  }
+  for (int i = 0; i < kCount; ++i) x[i] = join_units<kUnit>(x[2 * i], x[2 * i + 1], join);
 }
 template <class Join>
 inline Float joined_lanes(Float* x, Join join) {
