@@ -226,6 +226,11 @@ std::int64_t rotate_tokens(const RotateCall& call, Way way, std::int64_t most, W
   for (std::int64_t t = 0; t < count; ++t) {
     const RowPointers row =
         make_row(call, {walk.at.batch, walk.at.token + t}, walk.cursor, walk.buffers);
+    // Positions usually count up: the next token reads the next row, while heads fill the nearer caches.
+    if (call.rows_in_table && t + 1 < count) {
+      for (std::int64_t i = 0; i < 2 * pairs; i += 64 / static_cast<std::int64_t>(sizeof(float)))
+        __builtin_prefetch(row.cos + 2 * pairs + i);
+    }
     for (std::size_t i = 0; i < tensor_count; ++i) {
       auto& [heads, in_step, out_step, translated] = tensors[i];
       if (translated > 0) translate_pages(heads.out, translated);
