@@ -22,14 +22,16 @@ constexpr int kRowVectors = kVectorBytes == 64 ? 8 : 16;
 struct Plain {
   static Float vector(const float* row, int v) { return load<Float>(row + v * kFloats); }
 };
-// Interleaved features: each entry twice.
-template <int... Lane>
-inline Float twice(Float x, Lanes<Lane...>) {  // a b c d -> a a b b
-  return __builtin_shufflevector(x, x, (Lane / 2)...);
+// Interleaved features: each entry twice, from whole vectors of the row: those that begin in the middle of
+// one would straddle cache lines.
+template <int kHalf, int... Lane>
+inline Float twice(Float x, Lanes<Lane...>) {  // a b c d -> a a b b, or c c d d
+  return __builtin_shufflevector(x, x, (kHalf * kFloats / 2 + Lane / 2)...);
 }
 struct Twice {
   static Float vector(const float* row, int v) {
-    return twice(load<Float>(row + v * (kFloats / 2)), FloatLanes{});
+    const Float both = Plain::vector(row, v / 2);
+    return v % 2 == 0 ? twice<0>(both, FloatLanes{}) : twice<1>(both, FloatLanes{});
   }
 };
 // sin of interleaved features, as turned() expects it.
