@@ -186,18 +186,19 @@ void add_porting(nb::module_& module) {
              "Every layer's encoding, resolved: what `phasor explain --json` prints.\n\n"
              "config is a dictionary, a path (config.json, folder or GGUF; weights in the\n"
              "same folder are described under \"weights\"), or an object with to_dict().");
-  module.def("diagnose", &diagnose, nb::arg("before"), nb::arg("after"), nb::kw_only(),
-             nb::arg("positions") = nb::none(), nb::arg("axes") = nb::none(),
-             nb::arg("config") = nb::none(), nb::arg("context") = nb::none(),
-             "Finds the rotation between `before` and `after`: what `phasor diagnose --json` "
-             "prints; with\n"
-             "a config, also whether it is the config's (\"verdict\"), and which mistake it is if\n"
-             "not (\"cause\").\n\n"
-             "Both [tokens, head_dim], [tokens, heads, head_dim] or [batch, tokens, heads,\n"
-             "head_dim], leading axes in any order; float64, float32, float16, bfloat16; strided\n"
-             "views are fine. Both are copied for the call. positions [tokens] or\n"
-             "[batch, tokens], for M-RoPE and images [axes, batch, tokens]; None: consecutive, from\n"
-             "an offset that is searched for.");
+  module.def(
+      "diagnose", &diagnose, nb::arg("before"), nb::arg("after"), nb::kw_only(),
+      nb::arg("positions") = nb::none(), nb::arg("axes") = nb::none(),
+      nb::arg("config") = nb::none(), nb::arg("context") = nb::none(),
+      "Finds the rotation between `before` and `after`: what `phasor diagnose --json` "
+      "prints; with\n"
+      "a config, also whether it is the config's (\"verdict\"), and which mistake it is if\n"
+      "not (\"cause\").\n\n"
+      "Both [tokens, head_dim], [tokens, heads, head_dim] or [batch, tokens, heads,\n"
+      "head_dim], leading axes in any order; float64, float32, float16, bfloat16; strided\n"
+      "views are fine. Both are copied for the call. positions [tokens] or\n"
+      "[batch, tokens], for M-RoPE and images [axes, batch, tokens]; None: consecutive, from\n"
+      "an offset that is searched for.");
   module.def(
       "audit", &audit, nb::arg("cos"), nb::arg("sin"), nb::arg("spec"),
       nb::arg("positions") = nb::none(), nb::kw_only(), nb::arg("context") = nb::none(),

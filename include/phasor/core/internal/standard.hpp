@@ -10,8 +10,7 @@ namespace phasor::core {
 // std::bit_cast: the value of type To with the bits of `from`.
 template <class To, class From>
 requires(sizeof(To) == sizeof(From) && std::is_trivially_copyable_v<To> &&
-         std::is_trivially_copyable_v<From>)
-[[nodiscard]] To bit_cast(const From& from) noexcept {
+         std::is_trivially_copyable_v<From>) [[nodiscard]] To bit_cast(const From& from) noexcept {
   To to;
   std::memcpy(&to, &from, sizeof(To));
   return to;

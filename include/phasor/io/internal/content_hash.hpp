@@ -17,7 +17,9 @@ class ContentHash {
  public:
   ContentHash() noexcept;
   void add(std::span<const std::byte> bytes) noexcept;
-  void add(std::string_view text) noexcept { add(std::as_bytes(std::span(text.data(), text.size()))); }
+  void add(std::string_view text) noexcept {
+    add(std::as_bytes(std::span(text.data(), text.size())));
+  }
   // The whole file, from its first byte on.
   //
   // throws   Error(io | cancelled)
