@@ -13,17 +13,18 @@ int size_class(std::int64_t bytes, std::int64_t least, int classes) noexcept {
 int MeasuredChoice::next(int ways) noexcept {
   const int kept = this->kept();
   if (kept >= 0) return kept;
-  return static_cast<int>(turn_.fetch_add(1, std::memory_order_relaxed) %
+  return static_cast<int>(turn_.fetch_add(1, std::memory_order_relaxed) / kRun %
                           static_cast<std::uint32_t>(ways));
 }
 
 void MeasuredChoice::record(int ways, int way, float ns, float work) noexcept {
   if (kept() >= 0 || recording_.test_and_set(std::memory_order_acquire)) return;
   Samples& own = samples_[way];
+  const bool is_settled = own.pieces++ % kRun >= kRun / 2;
   if (own.warm_up < kWarmUp && own.warm_up_ns < kWarmUpNs) {
     ++own.warm_up;
     own.warm_up_ns += ns;
-  } else if (own.count < kSamples) {
+  } else if (is_settled && own.count < kSamples) {
     own.costs[own.count++] = ns / work;
   }
   if (std::all_of(samples_, samples_ + ways,

@@ -31,7 +31,7 @@ TEST(MeasuredChoice, SizesBelongToPowersOfTwo) {
 }
 
 TEST(MeasuredChoice, TakesTurnsUntilEachWayHasItsSamples) {
-  constexpr int kPieces = MeasuredChoice::kWarmUp + MeasuredChoice::kSamples;
+  constexpr int kPieces = MeasuredChoice::kWarmUp + 2 * MeasuredChoice::kSamples;
   MeasuredChoice choice;
   int turns[kWays] = {};
   for (int piece = 0; piece < kWays * kPieces; ++piece) {
@@ -49,7 +49,7 @@ TEST(MeasuredChoice, LongPiecesWarmUpSooner) {
   int pieces = 0;
   for (; choice.kept() < 0; ++pieces)
     choice.record(kWays, choice.next(kWays), MeasuredChoice::kWarmUpNs, 1.0F);
-  EXPECT_EQ(pieces, kWays * (1 + MeasuredChoice::kSamples));
+  EXPECT_EQ(pieces, kWays * 2 * MeasuredChoice::kSamples);
 }
 
 TEST(MeasuredChoice, WhatTheFirstPiecesTakeDoesNotCount) {
@@ -60,6 +60,18 @@ TEST(MeasuredChoice, WhatTheFirstPiecesTakeDoesNotCount) {
     choice.record(kWays, way, (way == 1) == is_first ? 1.0F : 2.0F, 1.0F);
   }
   EXPECT_NE(choice.kept(), 1);
+}
+
+TEST(MeasuredChoice, WhatAnotherWayLeftInTheCachesDoesNotCount) {
+  MeasuredChoice choice;
+  for (int before = -1; choice.kept() < 0;) {
+    const int way = choice.next(kWays);
+    const float alone =
+        way == 2 ? 1.0F : 2.0F;  // way 1 is fast after another one, and slow after itself
+    choice.record(kWays, way, way == 1 && before != 1 ? 0.5F : alone, 1.0F);
+    before = way;
+  }
+  EXPECT_EQ(choice.kept(), 2);
 }
 
 TEST(MeasuredChoice, CountsTimeForWork) {

@@ -15,17 +15,19 @@ inline constexpr int kChoiceLevels = static_cast<int>(InstructionSet::x86_64_v4)
 // The class of `bytes` >= `least`.
 [[nodiscard]] int size_class(std::int64_t bytes, std::int64_t least, int classes) noexcept;
 
-// While it measures, pieces of the work take turns over the ways. The first kWarmUp pieces of a way, or
-// those of its first kWarmUpNs, do not count: a first call finds its memory in another state than those
-// after it. After kSamples more of each, the way with the least first quartile of time for its work is kept
-// for the life of the process. The quartile, since on a busy machine half of the pieces may be disturbed,
-// and a few may be in a cache by chance. The work must give the same result in every way.
+// While it measures, runs of kRun pieces of the work take turns over the ways. The first kWarmUp pieces of a
+// way, or those of its first kWarmUpNs, do not count: a first call finds its memory in another state than
+// those after it. Nor does the first half of a run: it finds the caches as another way left them. After
+// kSamples more of each, the way with the least first quartile of time for its work is kept for the life of
+// the process. The quartile, since on a busy machine half of the pieces may be disturbed, and a few may be in
+// a cache by chance. The work must give the same result in every way.
 //
 // threads  may use one object together; a piece that ends while another is recorded does not count
 class MeasuredChoice {
  public:
   static constexpr int kMostWays = 6;
   static constexpr int kWarmUp = 64, kSamples = 16;  // pieces of each way
+  static constexpr int kRun = 4;
   static constexpr float kWarmUpNs = 1e6F;
   // Another way than the first must be this much faster.
   static constexpr float kGain = 0.97F;
@@ -54,7 +56,7 @@ class MeasuredChoice {
   struct Samples {
     float costs[kSamples];
     float warm_up_ns;
-    int warm_up, count;  // pieces
+    int pieces, warm_up, count;
   } samples_[kMostWays] = {};
 };
 
