@@ -1,0 +1,47 @@
+// How rows that are not packed are read: a vector of float32 numbers at a time, or a step of 16-bit ones.
+#pragma once
+
+#include "attention/kernels/pack.hpp"
+#include "phasor/attention/internal/kernels/exponential.hpp"
+
+namespace {
+
+// kPart features of a row, as often as they fit a vector.
+template <class Type, int kPart>
+inline Float read_repeated(const typename Type::Element* at) {
+  if constexpr (kPart == kFloats) {
+    return Type::read(at);
+  } else {
+#if defined(__AVX512F__)
+    return reinterpret_cast<Float>(_mm512_maskz_broadcast_f32x8(kAllLanes, load<__m256>(at)));
+#elif defined(__AVX2__)
+    return reinterpret_cast<Float>(_mm256_broadcast_ps(reinterpret_cast<const __m128*>(at)));
+#endif
+  }
+}
+
+// The features of a row that are read at once: kPart of them in one vector, or, of bf16, two in each
+// lane of 32 bits, which a shift and a mask take apart into two vectors.
+template <class Type, int kPart>
+struct Step {
+  static constexpr int kVectors = 1, kFeatures = kPart;
+  static Float read(const typename Type::Element* at) { return read_repeated<Type, kPart>(at); }
+  static Float vector(Float features, int) { return features; }
+};
+template <int kPart>
+struct Step<Bf16, kPart> {
+  static_assert(kPart == kFloats);
+  static constexpr int kVectors = 2, kFeatures = 2 * kPart;
+  static Bits read(const Bf16::Element* at) { return load<Bits>(at); }
+  static Float vector(Bits features, int which) {
+    return which == 0 ? low_bf16(features) : high_bf16(features);
+  }
+};
+
+// The lanes 2 i + kOdd of a, then those of b.
+template <int kOdd, int... Lane>
+inline Float every_other(Float a, Float b, Lanes<Lane...>) {
+  return __builtin_shufflevector(a, b, (2 * Lane + kOdd)...);
+}
+
+}  // namespace
