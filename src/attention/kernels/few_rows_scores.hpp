@@ -5,6 +5,8 @@
 
 namespace {
 
+using phasor::attention::kernels::RowWalk;
+
 // Vectors of queries that stay in registers while keys are read.
 constexpr int kMostHeld = kVectors == 4 ? 16 : 8;
 
@@ -250,9 +252,47 @@ PHASOR_IN_PLACE void write_scores(const Float (&joined)[S::kJoined], int count, 
   }
 }
 
+// One query and the keys of the first half in turn with those of the second. Returns how many it scored:
+// whole groups.
+template <class Type, class S, class Queries, class Dim>
+PHASOR_IN_PLACE std::int64_t score_halves(const Queries& queries,
+                                          const typename Type::Element* keys, std::int64_t stride,
+                                          std::int64_t count, Dim dim, std::int64_t ahead,
+                                          float* scores) {
+  using Element = typename Type::Element;
+  static_assert(S::kJoined == 1 && S::kKeys == kFloats && S::kBeside == 1);
+  constexpr int kEach = kFloats / 2;
+  const std::int64_t half = count / kFloats * kEach;
+  const Element *first = keys, *second = keys + half * stride;
+  std::int64_t j = 0;
+  const auto score = [&](auto elements_ahead) __attribute__((always_inline)) {
+    int turn = 0;
+    const auto next_row = [&]() __attribute__((always_inline)) {
+      const Element*& key = turn++ % 2 == 0 ? first : second;
+      const Element* const at = opaque(key);
+      key = at + stride;
+      return at;
+    };
+    Float joined[1];
+    score_keys<Type, S>(queries, next_row, elements_ahead, dim, joined);
+    alignas(64) float halves[2][kFloats];
+    store(halves[0], every_other<0>(joined[0], joined[0], FloatLanes{}));
+    store(halves[1], every_other<1>(joined[0], joined[0], FloatLanes{}));
+    __builtin_memcpy(scores + j, halves[0], kEach * sizeof(float));
+    __builtin_memcpy(scores + half + j, halves[1], kEach * sizeof(float));
+    j += kEach;
+  };
+  if (ahead > 0) {
+    while (j + ahead + kEach <= half) score(ahead * stride);
+  }
+  while (j < half) score(Constant<0>{});
+  return 2 * half;
+}
+
 template <class Type, int kCount, class Dim>
 void score_some(const float* q, std::int64_t q_stride, const Rows& keys, std::int64_t count,
-                Dim dim, std::int64_t ahead, float* beside, float* scores, std::int64_t score_row) {
+                Dim dim, const RowWalk& walk, float* beside, float* scores,
+                std::int64_t score_row) {
   using Element = typename Type::Element;
   using S = Sums<Type, kCount>;
   put_beside<Type, S>(q, q_stride, dim, beside);
@@ -266,14 +306,20 @@ void score_some(const float* q, std::int64_t q_stride, const Rows& keys, std::in
     return at;
   };
   std::int64_t j = 0;
+  if constexpr (kCount == 1) {
+    if (walk.places == 2) {
+      j = score_halves<Type, S>(queries, first, stride, count, dim, walk.ahead, scores);
+      key = first + j * stride;
+    }
+  }
   const auto score = [&](auto elements_ahead) __attribute__((always_inline)) {
     Float joined[S::kJoined];
     score_keys<Type, S>(queries, next_row, elements_ahead, dim, joined);
     write_scores<S>(joined, S::kKeys, scores + j, score_row);
     j += S::kKeys;
   };
-  if (ahead > 0) {
-    while (j + ahead + S::kKeys <= count) score(ahead * stride);
+  if (walk.ahead > 0) {
+    while (j + walk.ahead + S::kKeys <= count) score(walk.ahead * stride);
   }
   for (;;) {
     while (j + S::kKeys <= count) score(Constant<0>{});
@@ -300,11 +346,11 @@ void score_some(const float* q, std::int64_t q_stride, const Rows& keys, std::in
 
 template <class Type>
 void score_rows_of(const float* q, std::int64_t q_stride, std::int64_t rows, const Rows& keys,
-                   std::int64_t count, std::int64_t dim, std::int64_t ahead, float* beside,
+                   std::int64_t count, std::int64_t dim, const RowWalk& walk, float* beside,
                    float* scores, std::int64_t score_row) {
   const auto score = [&]<int kCount>() {
     const auto score_dim = [&](auto of) {
-      score_some<Type, kCount>(q, q_stride, keys, count, of, ahead, beside, scores, score_row);
+      score_some<Type, kCount>(q, q_stride, keys, count, of, walk, beside, scores, score_row);
     };
     // The usual sizes: without a loop over its lines, a key costs few instructions, and more keys are on
     // their way from memory at a time. More queries wait for their multiply-adds.
@@ -327,14 +373,14 @@ void score_rows_of(const float* q, std::int64_t q_stride, std::int64_t rows, con
 }
 
 void score_rows(const float* q, std::int64_t q_stride, std::int64_t rows, const Rows& keys,
-                std::int64_t count, std::int64_t dim, std::int64_t ahead, float* beside,
+                std::int64_t count, std::int64_t dim, const RowWalk& walk, float* beside,
                 float* scores, std::int64_t score_row) {
   if (keys.storage == Storage::f32)
-    score_rows_of<F32>(q, q_stride, rows, keys, count, dim, ahead, beside, scores, score_row);
+    score_rows_of<F32>(q, q_stride, rows, keys, count, dim, walk, beside, scores, score_row);
   if (keys.storage == Storage::f16)
-    score_rows_of<F16>(q, q_stride, rows, keys, count, dim, ahead, beside, scores, score_row);
+    score_rows_of<F16>(q, q_stride, rows, keys, count, dim, walk, beside, scores, score_row);
   if (keys.storage == Storage::bf16)
-    score_rows_of<Bf16>(q, q_stride, rows, keys, count, dim, ahead, beside, scores, score_row);
+    score_rows_of<Bf16>(q, q_stride, rows, keys, count, dim, walk, beside, scores, score_row);
 }
 
 }  // namespace

@@ -48,6 +48,14 @@ struct Rows {
   Storage storage;
 };
 
+// How keys that are not packed are read. `ahead`: prefetches the key so many keys after the one at hand;
+// 0: none. places = 2: keys of a single query from the first and the second half in turn, so that
+// a core has lines of two places of the memory on their way. Numbers do not depend on it.
+struct RowWalk {
+  std::int64_t ahead;
+  int places;
+};
+
 // A relative table spread over the columns that read rows of their own: column first + x reads row
 // x of `rows`; columns outside read the first or the last.
 struct Relative {
@@ -214,11 +222,12 @@ struct Kernels {
                         const BackwardScratch& scratch);
   // scores[r][j] = q[r] . k[j] for `rows` <= kFewRows queries that share their keys. There are
   // kFewRows rows of q, zeros after the last feature up to a multiple of kWidest; `beside` has room for
-  // kFewRows * beside_floats(dim). Prefetches the key `ahead` keys after the one at hand; 0: none.
+  // kFewRows * beside_floats(dim).
   void (*score_rows)(const float* q, std::int64_t q_stride, std::int64_t rows, const Rows& keys,
-                     std::int64_t count, std::int64_t dim, std::int64_t ahead, float* beside,
+                     std::int64_t count, std::int64_t dim, const RowWalk& walk, float* beside,
                      float* scores, std::int64_t score_row);
-  // out[r] += sum_j p[r][j] v[j]; there are kFewRows rows of p and out. Prefetches as score_rows does.
+  // out[r] += sum_j p[r][j] v[j]; there are kFewRows rows of p and out. Prefetches the row `ahead` rows
+  // after the one at hand; 0: none.
   void (*weigh_rows)(const float* p, std::int64_t p_row, std::int64_t rows, const Rows& values,
                      std::int64_t count, std::int64_t dim, std::int64_t ahead, float* out,
                      std::int64_t out_stride);

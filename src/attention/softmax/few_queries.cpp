@@ -89,15 +89,21 @@ Room decode_room(const Call& call, std::int64_t keys) {
           kFewRows * score_row};
 }
 
-// Bytes to prefetch ahead. Reading is a tenth to a third faster with it on some CPUs, and a quarter slower
-// on others, whose own prefetching it disturbs: it is measured (ADR 22). Numbers do not depend on it.
-constexpr std::int64_t kBytesAhead[] = {0, 4096, 12288};
-constexpr int kWays = static_cast<int>(std::size(kBytesAhead));
+// Ways through the keys and values: bytes to prefetch ahead, and places to read a single query's keys from.
+// Prefetching makes reading a tenth to a third faster on some CPUs, and a quarter slower on others, whose own
+// prefetching it disturbs; so it is measured (ADR 22). Numbers do not depend on it.
+struct Way {
+  std::int64_t bytes_ahead;
+  int places;
+};
+constexpr Way kWays[] = {{0, 1}, {4096, 1}, {12288, 1}, {0, 2}, {4096, 2}, {12288, 2}};
+constexpr int kWaysOfOnePlace = 3;  // the first ones
+static_assert(std::size(kWays) <= core::MeasuredChoice::kMostWays);
 
-// In keys: keys and values are read one after the other.
-std::int64_t keys_ahead(const Call& call, std::int64_t bytes) {
+// Keys and values are read one after the other.
+kernels::RowWalk walk_of(const Call& call, const Way& way) {
   const auto element = static_cast<std::int64_t>(core::size_of(call.k.dtype));
-  return bytes / (std::max(call.head_dim, call.value_dim) * element);
+  return {way.bytes_ahead / (std::max(call.head_dim, call.value_dim) * element), way.places};
 }
 
 // The choice between them for calls that read so many bytes of keys and values; null: too few to tell.
@@ -120,7 +126,7 @@ struct Decode {
   Room room;
   float* memory;    // of every part
   float* partials;  // [key head of a sequence][its rows][pieces]; not used if there is one piece
-  core::MeasuredChoice* choice;  // between kBytesAhead; null: the first
+  core::MeasuredChoice* choice;  // between kWays; null: the first
   std::atomic<std::int64_t> next{0};
 };
 
@@ -297,8 +303,8 @@ void fill_chunk(const Decode& decode, const Chunk& chunk, const Memory& memory) 
 }
 
 // The rows of a chunk, which fill_chunk() has read, over one piece.
-void attend_piece(const Decode& decode, const Chunk& chunk, std::int64_t piece, std::int64_t ahead,
-                  const Memory& memory) {
+void attend_piece(const Decode& decode, const Chunk& chunk, std::int64_t piece,
+                  const kernels::RowWalk& walk, const Memory& memory) {
   const Call& call = decode.call;
   const Sequence& s = chunk.s;
   const Strides strides = strides_of(call);
@@ -310,7 +316,7 @@ void attend_piece(const Decode& decode, const Chunk& chunk, std::int64_t piece, 
   if (keys > 0) {
     call.kernels.score_rows(memory.content, strides.content, chunk.count,
                             rows_of(call.k, s.batch, chunk.key_head, s.first_key + first), keys,
-                            call.head_dim, ahead, memory.beside, memory.scores,
+                            call.head_dim, walk, memory.beside, memory.scores,
                             decode.room.score_row);
     for (std::int64_t r = 0; r < chunk.count; ++r) {
       float* const own = memory.scores + r * decode.room.score_row;
@@ -320,7 +326,7 @@ void attend_piece(const Decode& decode, const Chunk& chunk, std::int64_t piece, 
     }
     call.kernels.weigh_rows(memory.scores, decode.room.score_row, chunk.count,
                             rows_of(call.v, s.batch, chunk.key_head, s.first_key + first), keys,
-                            call.value_dim, ahead, memory.out, strides.value);
+                            call.value_dim, walk.ahead, memory.out, strides.value);
   }
   for (std::int64_t r = 0; r < chunk.count; ++r) {
     const Row& row = chunk.rows[r];
@@ -371,12 +377,14 @@ void attend_timed(const Decode& decode, const Chunk& chunk, std::int64_t piece,
   const SeenKeys keys = keys_of_piece(decode, chunk, piece);
   const std::int64_t count = keys.last - keys.first;
   const auto attend = [&](int way) {
-    attend_piece(decode, chunk, piece, keys_ahead(decode.call, kBytesAhead[way]), memory);
+    attend_piece(decode, chunk, piece, walk_of(decode.call, kWays[way]), memory);
   };
   if (decode.choice == nullptr) return attend(0);
   if (decode.pieces.count > 1 && count < decode.pieces.keys)
     return attend(std::max(decode.choice->kept(), 0));
-  decode.choice->run(kWays, static_cast<float>(count), attend);
+  // Heads that share keys are several queries.
+  const int ways = decode.call.group > 1 ? kWaysOfOnePlace : static_cast<int>(std::size(kWays));
+  decode.choice->run(ways, static_cast<float>(count), attend);
 }
 
 // Keys read between two looks at the caller's cancellation: about a millisecond.

@@ -20,20 +20,20 @@ int MeasuredChoice::next(int ways) noexcept {
 void MeasuredChoice::record(int ways, int way, float ns, float work) noexcept {
   if (kept() >= 0 || recording_.test_and_set(std::memory_order_acquire)) return;
   Samples& own = samples_[way];
-  const bool is_settled = own.pieces++ % kRun >= kRun / 2;
+  const bool is_settled = own.pieces++ % kRun >= kRun / 2 || ns >= kLongNs;
   if (own.warm_up < kWarmUp && own.warm_up_ns < kWarmUpNs) {
     ++own.warm_up;
     own.warm_up_ns += ns;
   } else if (is_settled && own.count < kSamples) {
     own.costs[own.count++] = ns / work;
+    own.ns += ns;
   }
-  if (std::all_of(samples_, samples_ + ways,
-                  [](const Samples& s) { return s.count == kSamples; })) {
+  if (std::all_of(samples_, samples_ + ways, [](const Samples& s) { return s.are_enough(); })) {
     float times[kMostWays];
     for (int i = 0; i < ways; ++i) {
-      float* const costs = samples_[i].costs;
-      std::nth_element(costs, costs + kSamples / 4, costs + kSamples);
-      times[i] = costs[kSamples / 4];
+      Samples& some = samples_[i];
+      std::nth_element(some.costs, some.costs + some.count / 4, some.costs + some.count);
+      times[i] = some.costs[some.count / 4];
     }
     const auto best = static_cast<int>(std::min_element(times, times + ways) - times);
     kept_.store(times[best] < kGain * times[0] ? best : 0, std::memory_order_relaxed);

@@ -100,10 +100,23 @@ struct Weights {
   Format format;
 };
 
-// What a streaming product prefetches: nothing, or weights some KiB ahead, into the first or the second
-// cache. Which is fastest depends on the CPU; the numbers do not.
-enum class Fetch : std::uint8_t { nothing, into_l1, into_l2 };
-inline constexpr int kFetches = 3;
+// How a streaming product walks through its weights. Which of kWalks is fastest depends on the CPU; the
+// numbers do not.
+enum class Cache : std::uint8_t { first, second };
+struct Fetch {  // prefetches what comes `ahead` bytes after the weights at hand; 0: nothing
+  std::int32_t ahead;
+  Cache into;
+};
+struct StreamWalk {
+  Fetch fetch;
+  // 2: a single token reads the first and the second half of the groups in turn, so that a core has lines
+  // of two places of the memory on their way.
+  int places;
+};
+inline constexpr StreamWalk kWalks[] = {{{0, Cache::first}, 1},     {{4096, Cache::first}, 1},
+                                        {{4096, Cache::second}, 1}, {{12288, Cache::first}, 1},
+                                        {{0, Cache::first}, 2},     {{4096, Cache::first}, 2},
+                                        {{8192, Cache::first}, 2},  {{12288, Cache::first}, 2}};
 
 // The three steps as two numbers, which levels without a dot product of bytes use:
 // x = scale (pairs[0] + pairs[1] / 254) / 254, pairs[0] = 254 codes[0] + codes[1], pairs[1] =
@@ -189,13 +202,13 @@ struct Kernels {
                        const TileTokens& out);
   // Weights times `tokens` <= kMostStreamed activations, exact in the weights and in the
   // steps: `x` is a set of `tokens`.
-  void (*stream_exact)(const Weights& weights, const void* x, std::int64_t tokens, Fetch fetch,
+  void (*stream_exact)(const Weights& weights, const void* x, std::int64_t tokens, StreamWalk walk,
                        const Results& results);
-  void (*stream_fast)(const Weights& weights, const void* x, std::int64_t tokens, Fetch fetch,
+  void (*stream_fast)(const Weights& weights, const void* x, std::int64_t tokens, StreamWalk walk,
                       const Results& results);
   // The same for f32, f16 and bf16 weights and float activations.
   void (*stream_floats)(const Weights& weights, const float* x, std::int64_t tokens,
-                        std::int64_t x_stride, Fetch fetch, const Results& results);
+                        std::int64_t x_stride, StreamWalk walk, const Results& results);
   // One group as [columns, 16] floats, rows of `stride`.
   void (*dequantise)(const Weights& weights, std::int64_t group, float* out, std::int64_t stride);
 

@@ -5,20 +5,21 @@
 
 namespace {
 
+using phasor::models::kernels::Cache;
 using phasor::models::kernels::Fetch;
 using phasor::models::kernels::kMostStreamed;
 using phasor::models::kernels::Results;
+using phasor::models::kernels::StreamWalk;
 
-constexpr std::int64_t kAhead = 4096;  // prefetch distance in bytes
 // Vectors of rows that share a word of activations, of one group: memory is read in order.
 constexpr int kSide = kParts < 2 ? kParts : 2;
 
-// What is kAhead bytes after `at`. Inlined by force: GCC 12 drops calls of a function that does nothing
-// but prefetch.
+// What comes `fetch.ahead` bytes after `at`. Inlined by force: GCC 12 drops calls of a function that does
+// nothing but prefetch.
 PHASOR_IN_PLACE void prefetch_bytes(const std::byte* at, std::int64_t bytes, Fetch fetch) {
-  if (fetch == Fetch::nothing) return;
-  at += kAhead;
-  if (fetch == Fetch::into_l1) {
+  if (fetch.ahead == 0) return;
+  at += fetch.ahead;
+  if (fetch.into == Cache::first) {
     for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 3);
   } else {
     for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
@@ -174,35 +175,61 @@ PHASOR_IN_PLACE void add_block(const typename Type::Head* heads, int block,
   }
 }
 
-// kSide vectors of rows from vector `first` of a group on, for one token.
-template <class Type, int kSteps>
-void stream_rows(const Weights& weights, std::int64_t group, int first,
+// kSide vectors of rows from vector `first` on, of kPlaces groups that are `apart` groups from each other,
+// for one token.
+template <class Type, int kSteps, int kPlaces>
+void stream_rows(const Weights& weights, std::int64_t group, std::int64_t apart, int first,
                  const ActivationBlock<kSteps>* x, Fetch fetch, const Results& results) {
-  const std::byte* const data = weights.data + group * weights.group_bytes;
   constexpr std::int64_t kBlockBytes = Type::kCodeBytes + Type::kHeadBytes / Type::kBlocks;
-  const std::byte* at = data;
-  Float sums[kSide] = {};
+  constexpr int kVectors = kPlaces * kSide;
+  // Vectors that share a word of activations: the registers have room for the sums of two.
+  constexpr int kShare = kVectors < 2 ? kVectors : 2;
+  const std::byte *data[kPlaces], *at[kPlaces];
+  PHASOR_UNROLL
+  for (int place = 0; place < kPlaces; ++place)
+    at[place] = data[place] = weights.data + (group + place * apart) * weights.group_bytes;
+  Float sums[kVectors] = {};
   for (std::int64_t u = 0; u < weights.units; ++u) {
-    typename Type::Head heads[kSide];
-    const std::byte* code[kSide];
+    typename Type::Head heads[kVectors];
+    const std::byte* code[kVectors];
     PHASOR_UNROLL
-    for (int v = 0; v < kSide; ++v) {
-      heads[v] = Type::head(data + head_offset(kLayout<Type>, u), first + v);
-      code[v] = data + code_offset(kLayout<Type>, u) + word_offset(first + v);
+    for (int v = 0; v < kVectors; ++v) {
+      const int part = first + v % kSide;
+      heads[v] = Type::head(data[v / kSide] + head_offset(kLayout<Type>, u), part);
+      code[v] = data[v / kSide] + code_offset(kLayout<Type>, u) + word_offset(part);
     }
     for (int b = 0; b < Type::kBlocks; ++b) {
-      prefetch_bytes(at, kBlockBytes, fetch);
-      at += kBlockBytes;
-      add_block<Type, kSteps, kSide>(heads, b, code, *x, sums);
       PHASOR_UNROLL
-      for (int v = 0; v < kSide; ++v) code[v] += Type::kCodeBytes;
+      for (int place = 0; place < kPlaces; ++place) {
+        prefetch_bytes(at[place], kBlockBytes, fetch);
+        at[place] += kBlockBytes;
+      }
+      PHASOR_UNROLL
+      for (int v = 0; v < kVectors; v += kShare)
+        add_block<Type, kSteps, kShare>(heads + v, b, code + v, *x, sums + v);
+      PHASOR_UNROLL
+      for (int v = 0; v < kVectors; ++v) code[v] += Type::kCodeBytes;
       ++x;
     }
   }
   PHASOR_UNROLL
-  for (int v = 0; v < kSide; ++v) {
-    const std::int64_t row = group * kGroupRows + (first + v) * kFloats;
+  for (int v = 0; v < kVectors; ++v) {
+    const std::int64_t row =
+        (group + v / kSide * apart) * kGroupRows + (first + v % kSide) * kFloats;
     if (row < results.rows) write_rows(sums[v], results, row, 0);
+  }
+}
+
+// All groups, for one token.
+template <class Type, int kSteps>
+void stream_token(const Weights& weights, const ActivationBlock<kSteps>* x, StreamWalk walk,
+                  const Results& results) {
+  const std::int64_t half = walk.places == 2 ? weights.groups / 2 : 0;
+  for (int part = 0; part < kParts; part += kSide) {
+    for (std::int64_t g = 0; g < half; ++g)
+      stream_rows<Type, kSteps, 2>(weights, g, half, part, x, walk.fetch, results);
+    for (std::int64_t g = 2 * half; g < weights.groups; ++g)
+      stream_rows<Type, kSteps, 1>(weights, g, 0, part, x, walk.fetch, results);
   }
 }
 
@@ -235,81 +262,97 @@ void stream_group(const Weights& weights, std::int64_t group, const ActivationBl
 }
 
 template <int kSteps>
-void stream(const Weights& weights, const void* x, std::int64_t tokens, Fetch fetch,
+void stream(const Weights& weights, const void* x, std::int64_t tokens, StreamWalk walk,
             const Results& results) {
   const auto* const blocks = static_cast<const ActivationBlock<kSteps>*>(x);
   with_format(weights.format, [&](auto type) {
     using Type = decltype(type);
-    for (std::int64_t g = 0; g < weights.groups; ++g) {
-      if (tokens == 1) {
-        for (int part = 0; part < kParts; part += kSide)
-          stream_rows<Type, kSteps>(weights, g, part, blocks, fetch, results);
-      } else {
-        stream_group<Type, kSteps>(weights, g, blocks, tokens, fetch, results);
-      }
-    }
+    if (tokens == 1) return stream_token<Type, kSteps>(weights, blocks, walk, results);
+    for (std::int64_t g = 0; g < weights.groups; ++g)
+      stream_group<Type, kSteps>(weights, g, blocks, tokens, walk.fetch, results);
   });
 }
 
-// Weights that are floats: kCount tokens, kChains independent sums each, so that additions overlap.
-template <class Type, int kCount, int kChains>
-PHASOR_IN_PLACE void stream_columns(const Weights& weights, std::int64_t group, const float* x,
-                                    std::int64_t x_stride, std::int64_t first, Fetch fetch,
-                                    const Results& results) {
+// Weights that are floats: kCount tokens from `first` on, times kPlaces groups that are `apart` groups
+// from each other. kChains independent sums each, so that additions overlap.
+template <class Type, int kCount, int kChains, int kPlaces>
+PHASOR_IN_PLACE void stream_columns(const Weights& weights, std::int64_t group, std::int64_t apart,
+                                    const float* x, std::int64_t x_stride, std::int64_t first,
+                                    Fetch fetch, const Results& results) {
   using Element = typename Type::Element;
   constexpr std::int64_t kColumnBytes = kGroupRows * static_cast<std::int64_t>(sizeof(Element));
-  const std::byte* at = weights.data + group * weights.group_bytes;
-  Float sums[kCount][kChains][kParts] = {};
+  const std::byte* at[kPlaces];
+  PHASOR_UNROLL
+  for (int place = 0; place < kPlaces; ++place)
+    at[place] = weights.data + (group + place * apart) * weights.group_bytes;
+  Float sums[kPlaces][kCount][kChains][kParts] = {};
   std::int64_t c = 0;
   const auto add_column = [&](int chain) __attribute__((always_inline)) {
     PHASOR_UNROLL
-    for (int part = 0; part < kParts; ++part) {
-      const Float column =
-          in_register(Type::read(reinterpret_cast<const Element*>(at) + part * kFloats));
+    for (int place = 0; place < kPlaces; ++place) {
       PHASOR_UNROLL
-      for (int t = 0; t < kCount; ++t)
-        sums[t][chain][part] = mul_add(column, splat(x[t * x_stride + c]), sums[t][chain][part]);
+      for (int part = 0; part < kParts; ++part) {
+        const auto* const elements = reinterpret_cast<const Element*>(at[place]);
+        const Float column = in_register(Type::read(elements + part * kFloats));
+        PHASOR_UNROLL
+        for (int t = 0; t < kCount; ++t) {
+          Float& sum = sums[place][t][chain][part];
+          sum = mul_add(column, splat(x[t * x_stride + c]), sum);
+        }
+      }
+      at[place] += kColumnBytes;
     }
-    at += kColumnBytes;
     ++c;
   };
   while (c + kChains <= weights.units) {
-    if (first == 0) prefetch_bytes(at, kColumnBytes * kChains, fetch);
+    PHASOR_UNROLL
+    for (int place = 0; place < kPlaces && first == 0; ++place)
+      prefetch_bytes(at[place], kColumnBytes * kChains, fetch);
     PHASOR_UNROLL
     for (int chain = 0; chain < kChains; ++chain) add_column(chain);
   }
   while (c < weights.units) add_column(0);
   PHASOR_UNROLL
-  for (int t = 0; t < kCount; ++t) {
+  for (int place = 0; place < kPlaces; ++place) {
     PHASOR_UNROLL
-    for (int chain = 1; chain < kChains; ++chain) {
+    for (int t = 0; t < kCount; ++t) {
+      Float* const sum = sums[place][t][0];
       PHASOR_UNROLL
-      for (int part = 0; part < kParts; ++part) sums[t][0][part] += sums[t][chain][part];
+      for (int chain = 1; chain < kChains; ++chain) {
+        PHASOR_UNROLL
+        for (int part = 0; part < kParts; ++part) sum[part] += sums[place][t][chain][part];
+      }
+      write_group(sum, results, group + place * apart, first + t);
     }
-    write_group(sums[t][0], results, group, first + t);
   }
 }
 
 template <class Type>
 void stream_storage(const Weights& weights, const float* x, std::int64_t tokens,
-                    std::int64_t x_stride, Fetch fetch, const Results& results) {
+                    std::int64_t x_stride, StreamWalk walk, const Results& results) {
   constexpr int kChains = 4;
-  for (std::int64_t g = 0; g < weights.groups; ++g) {
+  const Fetch fetch = walk.fetch;
+  // kChains in both, so that the bits do not depend on the walk.
+  const std::int64_t half = tokens == 1 && walk.places == 2 ? weights.groups / 2 : 0;
+  for (std::int64_t g = 0; g < half; ++g)
+    stream_columns<Type, 1, kChains, 2>(weights, g, half, x, x_stride, 0, fetch, results);
+  for (std::int64_t g = 2 * half; g < weights.groups; ++g) {
     std::int64_t t = 0;
     for (; t + 4 <= tokens; t += 4)
-      stream_columns<Type, 4, 1>(weights, g, x + t * x_stride, x_stride, t, fetch, results);
+      stream_columns<Type, 4, 1, 1>(weights, g, 0, x + t * x_stride, x_stride, t, fetch, results);
     for (; t + 2 <= tokens; t += 2)
-      stream_columns<Type, 2, kChains / 2>(weights, g, x + t * x_stride, x_stride, t, fetch,
-                                           results);
+      stream_columns<Type, 2, kChains / 2, 1>(weights, g, 0, x + t * x_stride, x_stride, t, fetch,
+                                              results);
     for (; t < tokens; ++t)
-      stream_columns<Type, 1, kChains>(weights, g, x + t * x_stride, x_stride, t, fetch, results);
+      stream_columns<Type, 1, kChains, 1>(weights, g, 0, x + t * x_stride, x_stride, t, fetch,
+                                          results);
   }
 }
 
 void stream_floats(const Weights& weights, const float* x, std::int64_t tokens,
-                   std::int64_t x_stride, Fetch fetch, const Results& results) {
+                   std::int64_t x_stride, StreamWalk walk, const Results& results) {
   with_storage(weights.format, [&](auto type) {
-    stream_storage<decltype(type)>(weights, x, tokens, x_stride, fetch, results);
+    stream_storage<decltype(type)>(weights, x, tokens, x_stride, walk, results);
   });
 }
 

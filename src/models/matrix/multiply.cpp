@@ -2,6 +2,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -19,11 +20,12 @@ namespace phasor::models {
 namespace {
 
 using kernels::ActivationBlock;
-using kernels::Fetch;
 using kernels::Kernels;
 using kernels::kGroupRows;
 using kernels::kSetColumns;
+using kernels::kWalks;
 using kernels::Results;
+using kernels::StreamWalk;
 using kernels::TileBlock;
 using kernels::Weights;
 
@@ -48,10 +50,10 @@ constexpr std::int64_t kGroupsPerLook = 8;
 
 enum class Way : std::uint8_t { stream_exact, stream_fast, stream_floats, float_tile, gemm, tile };
 
-// What to prefetch in products of so many bytes of weights: it helps on some CPUs and disturbs the own
-// prefetching of others, so it is measured (ADR 22). Null: too few bytes to tell.
-core::MeasuredChoice* fetch_choice(core::InstructionSet isa, kernels::Format format,
-                                   std::int64_t bytes) {
+// Which of kWalks to take through so many bytes of weights: prefetching helps on some CPUs and disturbs
+// the own prefetching of others, so it is measured (ADR 22). Null: too few bytes to tell.
+core::MeasuredChoice* walk_choice(core::InstructionSet isa, kernels::Format format,
+                                  std::int64_t bytes) {
   constexpr std::int64_t kLeast = std::int64_t{1} << 15;
   constexpr int kSizes = 8;
   constexpr int kFormats = static_cast<int>(kernels::Format::iq4_nl) + 1;
@@ -60,6 +62,8 @@ core::MeasuredChoice* fetch_choice(core::InstructionSet isa, kernels::Format for
   return &choices[static_cast<int>(isa)][static_cast<int>(format)]
                  [core::size_class(bytes, kLeast, kSizes)];
 }
+
+static_assert(std::size(kWalks) <= core::MeasuredChoice::kMostWays);
 
 bool is_plain(const Weights& weights) { return layout_of(weights.format).columns == 1; }
 
@@ -282,16 +286,16 @@ class Call {
     const Weights some = groups_of(weights, begin, end);
     const Results results = results_of(product, rows, begin, 0);
     const std::int64_t bytes = some.groups * some.group_bytes;
-    core::MeasuredChoice* const choice = fetch_choice(options_.isa, weights.format, bytes);
-    const auto stream = [&](int fetch) {
-      const auto what = static_cast<Fetch>(fetch);
+    core::MeasuredChoice* const choice = walk_choice(options_.isa, weights.format, bytes);
+    const auto stream = [&](int number) {
+      const StreamWalk walk = kWalks[number];
       if (way == Way::stream_floats)
-        return kernels_.stream_floats(some, x_, tokens_, x_stride_, what, results);
+        return kernels_.stream_floats(some, x_, tokens_, x_stride_, walk, results);
       (way == Way::stream_exact ? kernels_.stream_exact : kernels_.stream_fast)(
-          some, codes_, tokens_, what, results);
+          some, codes_, tokens_, walk, results);
     };
     if (choice == nullptr) return stream(0);
-    choice->run(kernels::kFetches, static_cast<float>(bytes * tokens_), stream);
+    choice->run(static_cast<int>(std::size(kWalks)), static_cast<float>(bytes * tokens_), stream);
   }
 
   // A few rows at a time as floats, times all tokens.

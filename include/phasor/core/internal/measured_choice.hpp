@@ -17,18 +17,19 @@ inline constexpr int kChoiceLevels = static_cast<int>(InstructionSet::x86_64_v4)
 
 // While it measures, runs of kRun pieces of the work take turns over the ways. The first kWarmUp pieces of a
 // way, or those of its first kWarmUpNs, do not count: a first call finds its memory in another state than
-// those after it. Nor does the first half of a run: it finds the caches as another way left them. After
-// kSamples more of each, the way with the least first quartile of time for its work is kept for the life of
-// the process. The quartile, since on a busy machine half of the pieces may be disturbed, and a few may be in
-// a cache by chance. The work must give the same result in every way.
+// those after it. Nor does the first half of a run: it finds the caches as another way left them, unless a
+// piece takes kLongNs, in which it moves more than a cache holds. After kSamples more of each, or kFewSamples
+// that take kSampledNs together, the way with the least first quartile of time for its work is kept for the
+// life of the process. The quartile, since on a busy machine half of the pieces may be disturbed, and a few
+// may be in a cache by chance. The work must give the same result in every way.
 //
 // threads  may use one object together; a piece that ends while another is recorded does not count
 class MeasuredChoice {
  public:
-  static constexpr int kMostWays = 6;
-  static constexpr int kWarmUp = 64, kSamples = 16;  // pieces of each way
+  static constexpr int kMostWays = 8;
+  static constexpr int kWarmUp = 64, kSamples = 16, kFewSamples = 4;  // pieces of each way
   static constexpr int kRun = 4;
-  static constexpr float kWarmUpNs = 1e6F;
+  static constexpr float kWarmUpNs = 1e6F, kSampledNs = 1e6F, kLongNs = 1e5F;
   // Another way than the first must be this much faster.
   static constexpr float kGain = 0.97F;
 
@@ -55,8 +56,12 @@ class MeasuredChoice {
   std::atomic_flag recording_{};
   struct Samples {
     float costs[kSamples];
-    float warm_up_ns;
+    float warm_up_ns, ns;
     int pieces, warm_up, count;
+
+    [[nodiscard]] bool are_enough() const noexcept {
+      return count == kSamples || (count >= kFewSamples && ns >= kSampledNs);
+    }
   } samples_[kMostWays] = {};
 };
 
