@@ -36,7 +36,7 @@ void MeasuredChoice::record(int ways, int way, float ns, float work) noexcept {
       times[i] = some.costs[some.count / 4];
     }
     const auto best = static_cast<int>(std::min_element(times, times + ways) - times);
-    kept_.store(times[best] < kGain * times[0] ? best : 0, std::memory_order_relaxed);
+    kept_and_one_.store((times[best] < kGain * times[0] ? best : 0) + 1, std::memory_order_relaxed);
   }
   recording_.clear(std::memory_order_release);
 }

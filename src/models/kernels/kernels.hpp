@@ -117,6 +117,7 @@ inline constexpr StreamWalk kWalks[] = {{{0, Cache::first}, 1},     {{4096, Cach
                                         {{4096, Cache::second}, 1}, {{12288, Cache::first}, 1},
                                         {{0, Cache::first}, 2},     {{4096, Cache::first}, 2},
                                         {{8192, Cache::first}, 2},  {{12288, Cache::first}, 2}};
+inline constexpr int kWalksOfOnePlace = 4;  // the first ones
 
 // The three steps as two numbers, which levels without a dot product of bytes use:
 // x = scale (pairs[0] + pairs[1] / 254) / 254, pairs[0] = 254 codes[0] + codes[1], pairs[1] =

@@ -305,9 +305,11 @@ PHASOR_IN_PLACE void stream_columns(const Weights& weights, std::int64_t group, 
     ++c;
   };
   while (c + kChains <= weights.units) {
-    PHASOR_UNROLL
-    for (int place = 0; place < kPlaces && first == 0; ++place)
-      prefetch_bytes(at[place], kColumnBytes * kChains, fetch);
+    if (first == 0) {
+      PHASOR_UNROLL
+      for (int place = 0; place < kPlaces; ++place)
+        prefetch_bytes(at[place], kColumnBytes * kChains, fetch);
+    }
     PHASOR_UNROLL
     for (int chain = 0; chain < kChains; ++chain) add_column(chain);
   }

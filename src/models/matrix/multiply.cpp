@@ -53,14 +53,14 @@ enum class Way : std::uint8_t { stream_exact, stream_fast, stream_floats, float_
 // Which of kWalks to take through so many bytes of weights: prefetching helps on some CPUs and disturbs
 // the own prefetching of others, so it is measured (ADR 22). Null: too few bytes to tell.
 core::MeasuredChoice* walk_choice(core::InstructionSet isa, kernels::Format format,
-                                  std::int64_t bytes) {
+                                  std::int64_t bytes, std::int64_t tokens) {
   constexpr std::int64_t kLeast = std::int64_t{1} << 15;
   constexpr int kSizes = 8;
   constexpr int kFormats = static_cast<int>(kernels::Format::iq4_nl) + 1;
   if (bytes < kLeast) return nullptr;
-  static core::MeasuredChoice choices[core::kChoiceLevels][kFormats][kSizes];
+  static core::MeasuredChoice choices[core::kChoiceLevels][kFormats][kSizes][2];
   return &choices[static_cast<int>(isa)][static_cast<int>(format)]
-                 [core::size_class(bytes, kLeast, kSizes)];
+                 [core::size_class(bytes, kLeast, kSizes)][tokens == 1 ? 1 : 0];
 }
 
 static_assert(std::size(kWalks) <= core::MeasuredChoice::kMostWays);
@@ -286,7 +286,7 @@ class Call {
     const Weights some = groups_of(weights, begin, end);
     const Results results = results_of(product, rows, begin, 0);
     const std::int64_t bytes = some.groups * some.group_bytes;
-    core::MeasuredChoice* const choice = walk_choice(options_.isa, weights.format, bytes);
+    core::MeasuredChoice* const choice = walk_choice(options_.isa, weights.format, bytes, tokens_);
     const auto stream = [&](int number) {
       const StreamWalk walk = kWalks[number];
       if (way == Way::stream_floats)
@@ -295,7 +295,8 @@ class Call {
           some, codes_, tokens_, walk, results);
     };
     if (choice == nullptr) return stream(0);
-    choice->run(static_cast<int>(std::size(kWalks)), static_cast<float>(bytes * tokens_), stream);
+    const int ways = tokens_ == 1 ? static_cast<int>(std::size(kWalks)) : kernels::kWalksOfOnePlace;
+    choice->run(ways, static_cast<float>(bytes * tokens_), stream);
   }
 
   // A few rows at a time as floats, times all tokens.

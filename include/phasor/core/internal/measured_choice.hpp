@@ -34,7 +34,9 @@ class MeasuredChoice {
   static constexpr float kGain = 0.97F;
 
   // The kept way, or -1 while ways are measured.
-  [[nodiscard]] int kept() const noexcept { return kept_.load(std::memory_order_relaxed); }
+  [[nodiscard]] int kept() const noexcept {
+    return kept_and_one_.load(std::memory_order_relaxed) - 1;
+  }
   // The way of the next piece. `ways` is the same in all calls, at most kMostWays.
   [[nodiscard]] int next(int ways) noexcept;
   // A piece done in `way` took `ns` for `work`, in any unit.
@@ -51,7 +53,8 @@ class MeasuredChoice {
   }
 
  private:
-  std::atomic<int> kept_{-1};
+  // All zeros at first: tables of choices then take no room in the library's file.
+  std::atomic<int> kept_and_one_{0};
   std::atomic<std::uint32_t> turn_{0};
   std::atomic_flag recording_{};
   struct Samples {
