@@ -181,19 +181,19 @@ template <class Type, int kSteps, int kPlaces>
 void stream_rows(const Weights& weights, std::int64_t group, std::int64_t apart, int first,
                  const ActivationBlock<kSteps>* x, Fetch fetch, const Results& results) {
   constexpr std::int64_t kBlockBytes = Type::kCodeBytes + Type::kHeadBytes / Type::kBlocks;
-  constexpr int kVectors = kPlaces * kSide;
+  constexpr int kTogether = kPlaces * kSide;
   // Vectors that share a word of activations: the registers have room for the sums of two.
-  constexpr int kShare = kVectors < 2 ? kVectors : 2;
+  constexpr int kShare = kTogether < 2 ? kTogether : 2;
   const std::byte *data[kPlaces], *at[kPlaces];
   PHASOR_UNROLL
   for (int place = 0; place < kPlaces; ++place)
     at[place] = data[place] = weights.data + (group + place * apart) * weights.group_bytes;
-  Float sums[kVectors] = {};
+  Float sums[kTogether] = {};
   for (std::int64_t u = 0; u < weights.units; ++u) {
-    typename Type::Head heads[kVectors];
-    const std::byte* code[kVectors];
+    typename Type::Head heads[kTogether];
+    const std::byte* code[kTogether];
     PHASOR_UNROLL
-    for (int v = 0; v < kVectors; ++v) {
+    for (int v = 0; v < kTogether; ++v) {
       const int part = first + v % kSide;
       heads[v] = Type::head(data[v / kSide] + head_offset(kLayout<Type>, u), part);
       code[v] = data[v / kSide] + code_offset(kLayout<Type>, u) + word_offset(part);
@@ -205,30 +205,37 @@ void stream_rows(const Weights& weights, std::int64_t group, std::int64_t apart,
         at[place] += kBlockBytes;
       }
       PHASOR_UNROLL
-      for (int v = 0; v < kVectors; v += kShare)
+      for (int v = 0; v < kTogether; v += kShare)
         add_block<Type, kSteps, kShare>(heads + v, b, code + v, *x, sums + v);
       PHASOR_UNROLL
-      for (int v = 0; v < kVectors; ++v) code[v] += Type::kCodeBytes;
+      for (int v = 0; v < kTogether; ++v) code[v] += Type::kCodeBytes;
       ++x;
     }
   }
   PHASOR_UNROLL
-  for (int v = 0; v < kVectors; ++v) {
+  for (int v = 0; v < kTogether; ++v) {
     const std::int64_t row =
         (group + v / kSide * apart) * kGroupRows + (first + v % kSide) * kFloats;
     if (row < results.rows) write_rows(sums[v], results, row, 0);
   }
 }
 
+// With narrower vectors the arithmetic takes longer than the reading.
+constexpr bool kReadsTwoPlaces = kFloats >= 8;
+
 // All groups, for one token.
 template <class Type, int kSteps>
 void stream_token(const Weights& weights, const ActivationBlock<kSteps>* x, StreamWalk walk,
                   const Results& results) {
-  const std::int64_t half = walk.places == 2 ? weights.groups / 2 : 0;
-  for (int part = 0; part < kParts; part += kSide) {
-    for (std::int64_t g = 0; g < half; ++g)
-      stream_rows<Type, kSteps, 2>(weights, g, half, part, x, walk.fetch, results);
-    for (std::int64_t g = 2 * half; g < weights.groups; ++g)
+  const std::int64_t half = kReadsTwoPlaces && walk.places == 2 ? weights.groups / 2 : 0;
+  if constexpr (kReadsTwoPlaces) {
+    for (std::int64_t g = 0; g < half; ++g) {
+      for (int part = 0; part < kParts; part += kSide)
+        stream_rows<Type, kSteps, 2>(weights, g, half, part, x, walk.fetch, results);
+    }
+  }
+  for (std::int64_t g = 2 * half; g < weights.groups; ++g) {
+    for (int part = 0; part < kParts; part += kSide)
       stream_rows<Type, kSteps, 1>(weights, g, 0, part, x, walk.fetch, results);
   }
 }
@@ -335,9 +342,12 @@ void stream_storage(const Weights& weights, const float* x, std::int64_t tokens,
   constexpr int kChains = 4;
   const Fetch fetch = walk.fetch;
   // kChains in both, so that the bits do not depend on the walk.
-  const std::int64_t half = tokens == 1 && walk.places == 2 ? weights.groups / 2 : 0;
-  for (std::int64_t g = 0; g < half; ++g)
-    stream_columns<Type, 1, kChains, 2>(weights, g, half, x, x_stride, 0, fetch, results);
+  const std::int64_t half =
+      kReadsTwoPlaces && tokens == 1 && walk.places == 2 ? weights.groups / 2 : 0;
+  if constexpr (kReadsTwoPlaces) {
+    for (std::int64_t g = 0; g < half; ++g)
+      stream_columns<Type, 1, kChains, 2>(weights, g, half, x, x_stride, 0, fetch, results);
+  }
   for (std::int64_t g = 2 * half; g < weights.groups; ++g) {
     std::int64_t t = 0;
     for (; t + 4 <= tokens; t += 4)
