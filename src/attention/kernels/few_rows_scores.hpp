@@ -289,17 +289,15 @@ PHASOR_IN_PLACE std::int64_t score_halves(const Queries& queries,
   return 2 * half;
 }
 
+// kCount queries, as put_beside() writes them, and keys of which `left` follow each other in memory.
 template <class Type, int kCount, class Dim>
-void score_some(const float* q, std::int64_t q_stride, const Rows& keys, std::int64_t count,
-                Dim dim, const RowWalk& walk, float* beside, float* scores,
+void score_some(const float* beside, const typename Type::Element* first, std::int64_t stride,
+                std::int64_t count, std::int64_t left, Dim dim, const RowWalk& walk, float* scores,
                 std::int64_t score_row) {
   using Element = typename Type::Element;
   using S = Sums<Type, kCount>;
-  put_beside<Type, S>(q, q_stride, dim, beside);
   const auto queries = queries_of<S>(beside, dim);
-  const auto* const first = static_cast<const Element*>(keys.data);
   const Element* key = first;
-  const std::int64_t stride = keys.stride;
   const auto next_row = [&]() __attribute__((always_inline)) {
     const Element* const at = opaque(key);
     key = at + stride;
@@ -319,7 +317,7 @@ void score_some(const float* q, std::int64_t q_stride, const Rows& keys, std::in
     j += S::kKeys;
   };
   if (walk.ahead > 0) {
-    while (j + walk.ahead + S::kKeys <= count) score(walk.ahead * stride);
+    while (j + S::kKeys <= count && j + walk.ahead + S::kKeys <= left) score(walk.ahead * stride);
   }
   for (;;) {
     while (j + S::kKeys <= count) score(Constant<0>{});
@@ -331,16 +329,15 @@ void score_some(const float* q, std::int64_t q_stride, const Rows& keys, std::in
   }
   if constexpr (!kIsKnown<Dim>) {
     // The last key stands in for those after it.
-    const auto left = static_cast<int>(count);
     int read = 0;
     const auto row_or_last = [&] {
       const Element* const at = key;
-      if (++read < left) key += stride;
+      if (++read < count) key += stride;
       return at;
     };
     Float joined[S::kJoined];
     score_keys<Type, S>(queries, row_or_last, Constant<0>{}, dim, joined);
-    write_scores<S>(joined, left, scores, score_row);
+    write_scores<S>(joined, static_cast<int>(count), scores, score_row);
   }
 }
 
@@ -348,28 +345,35 @@ template <class Type>
 void score_rows_of(const float* q, std::int64_t q_stride, std::int64_t rows, const Rows& keys,
                    std::int64_t count, std::int64_t dim, const RowWalk& walk, float* beside,
                    float* scores, std::int64_t score_row) {
-  const auto score = [&]<int kCount>() {
-    const auto score_dim = [&](auto of) {
-      score_some<Type, kCount>(q, q_stride, keys, count, of, walk, beside, scores, score_row);
+  const std::int64_t part = phasor::attention::kernels::beside_floats(dim);
+  // The sums of eight queries would need more registers than AVX2 has, and with AVX-512 more joins.
+  constexpr int kTogether = 4;
+  for_each_turn<kTogether>(rows, 1, [&]<int kCount>(std::int64_t query, std::int64_t, std::int64_t) {
+    put_beside<Type, Sums<Type, kCount>>(q + query * q_stride, q_stride, dim,
+                                         beside + query * part);
+  });
+  for_each_turn<kTogether>(rows, count, [&]<int kCount>(std::int64_t query, std::int64_t first,
+                                             std::int64_t here) {
+    const auto* const from = static_cast<const typename Type::Element*>(keys.data);
+    // What the first queries read is in the cache.
+    const RowWalk own = {query == 0 ? walk.ahead : 0, walk.places};
+    const auto score = [&](auto of) {
+      score_some<Type, kCount>(beside + query * part, from + first * keys.stride, keys.stride, here,
+                               count - first, of, own, scores + query * score_row + first,
+                               score_row);
     };
     // The usual sizes: without a loop over its lines, a key costs few instructions, and more keys are on
-    // their way from memory at a time. More queries wait for their multiply-adds.
-    using S = Sums<Type, kCount>;
-    if constexpr (kCount < 4 || (kCount == 4 && S::kBeside == 1)) {
-      constexpr int kMostParts = 16;  // what PHASOR_UNROLL takes apart
-      if constexpr (64 / S::kPart <= kMostParts) {
-        if (dim == 64 && count >= kFloats) return score_dim(Constant<64>{});
-      }
-      if constexpr (128 / S::kPart <= kMostParts) {
-        if (dim == 128 && count >= kFloats) return score_dim(Constant<128>{});
-      }
+    // their way from memory at a time.
+    constexpr int kMostParts = 16;  // what PHASOR_UNROLL takes apart
+    constexpr int kPart = Sums<Type, kCount>::kPart;
+    if constexpr (64 / kPart <= kMostParts) {
+      if (dim == 64 && here >= kFloats) return score(Constant<64>{});
     }
-    score_dim(dim);
-  };
-  if (rows == 1) return score.template operator()<1>();
-  if (rows == 2) return score.template operator()<2>();
-  if (rows <= 4) return score.template operator()<4>();
-  score.template operator()<8>();
+    if constexpr (128 / kPart <= kMostParts) {
+      if (dim == 128 && here >= kFloats) return score(Constant<128>{});
+    }
+    score(dim);
+  });
 }
 
 void score_rows(const float* q, std::int64_t q_stride, std::int64_t rows, const Rows& keys,

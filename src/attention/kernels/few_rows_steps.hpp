@@ -44,4 +44,31 @@ inline Float every_other(Float a, Float b, Lanes<Lane...>) {
   return __builtin_shufflevector(a, b, (2 * Lane + kOdd)...);
 }
 
+// Rows that are read more than once while they are in the first cache.
+constexpr std::int64_t kRowsInCache = 48;
+
+// kTogether queries meet a row at once; more take turns over blocks of kRowsInCache rows. Calls
+// act<kCount>(query, first, count) for each turn: kCount queries from `query` on, of which the last may be
+// spare, and rows [first, first + count).
+template <int kTogether, class Act>
+PHASOR_IN_PLACE void for_each_turn(std::int64_t queries, std::int64_t rows, const Act& act) {
+  const std::int64_t block = queries <= kTogether ? rows : kRowsInCache;
+  for (std::int64_t first = 0, count = 0; first < rows; first += count) {
+    // A short rest belongs to the block before it.
+    count = rows - first < block + phasor::attention::kernels::kWidest ? rows - first : block;
+    for (std::int64_t query = 0; query < queries; query += kTogether) {
+      const std::int64_t left = queries - query;
+      if (left == 1) {
+        act.template operator()<1>(query, first, count);
+      } else if (left == 2) {
+        act.template operator()<2>(query, first, count);
+      } else if (left <= 4 || kTogether == 4) {
+        act.template operator()<4>(query, first, count);
+      } else if constexpr (kTogether == 8) {
+        act.template operator()<8>(query, first, count);
+      }
+    }
+  }
+}
+
 }  // namespace

@@ -5,15 +5,12 @@
 
 namespace {
 
-// Values are weighted a tile at a time: if one product does not cover all columns of a row, the next
-// one finds the rows in the L1 cache, beside those of the next tile.
-constexpr std::int64_t kWeighedKeys = 48;
 // Vectors of columns of a pass: their sums of all queries stay in registers, beside the columns and a weight.
 constexpr int columns_of_pass(int queries) {
   if (queries == 1) return 8;
   if (kVectors == 4) return 16 / queries;
   // 6 for two queries would leave 2 of 64 features, whose four sums wait for each other.
-  return queries == 2 ? 4 : 12 / queries;
+  return queries == 2 ? 4 : 3;
 }
 
 // The columns [column, column + kColumns vectors) of a tile of values. Of the first `fetched` rows, the
@@ -122,9 +119,12 @@ inline std::int64_t weigh_tile(const float* p, std::int64_t p_row, const Rows& t
   return column;
 }
 
+// kCount queries and values of which `left` follow each other in memory. If one pass does not cover all
+// columns of a row, the next one finds the rows in the first cache, beside those of the next tile.
 template <class Type, int kCount>
 void weigh_some(const float* p, std::int64_t p_row, const Rows& values, std::int64_t count,
-                std::int64_t dim, std::int64_t rows_ahead, float* out, std::int64_t out_stride) {
+                std::int64_t left, std::int64_t dim, std::int64_t rows_ahead, float* out,
+                std::int64_t out_stride) {
   using Element = typename Type::Element;
   constexpr int kMost = columns_of_pass(kCount);
   // Whole steps of the storage: 3 columns of bf16 would be one step and half of another.
@@ -133,11 +133,10 @@ void weigh_some(const float* p, std::int64_t p_row, const Rows& values, std::int
   std::int64_t columns = kColumns;  // of the first pass
   while (columns > 1 && columns * kFloats > dim) columns = (columns + 1) / 2;
   const bool is_one_pass = columns * kFloats == dim;
-  const std::int64_t ahead = is_one_pass ? rows_ahead : kWeighedKeys;
-  const std::int64_t tile = is_one_pass ? count : kWeighedKeys;
-  for (std::int64_t first = 0; first < count; first += tile) {
-    const std::int64_t left = count - first;
-    const std::int64_t here = left < tile ? left : tile;
+  const std::int64_t ahead = is_one_pass ? rows_ahead : kRowsInCache;
+  const std::int64_t tile = is_one_pass ? count : kRowsInCache;
+  for (std::int64_t first = 0; first < count; first += tile, left -= tile) {
+    const std::int64_t here = count - first < tile ? count - first : tile;
     const std::int64_t can_fetch = rows_ahead == 0 || left < ahead ? 0 : left - ahead;
     const auto* const data = static_cast<const Element*>(values.data) + first * values.stride;
     const std::int64_t column = weigh_tile<Type, kCount, kColumns>(
@@ -158,10 +157,15 @@ template <class Type>
 void weigh_rows_of(const float* p, std::int64_t p_row, std::int64_t rows, const Rows& values,
                    std::int64_t count, std::int64_t dim, std::int64_t ahead, float* out,
                    std::int64_t out_stride) {
-  if (rows == 1) return weigh_some<Type, 1>(p, p_row, values, count, dim, ahead, out, out_stride);
-  if (rows == 2) return weigh_some<Type, 2>(p, p_row, values, count, dim, ahead, out, out_stride);
-  if (rows <= 4) return weigh_some<Type, 4>(p, p_row, values, count, dim, ahead, out, out_stride);
-  weigh_some<Type, 8>(p, p_row, values, count, dim, ahead, out, out_stride);
+  constexpr int kTogether = kVectors == 4 ? 8 : 4;  // as registers allow
+  for_each_turn<kTogether>(rows, count, [&]<int kCount>(std::int64_t query, std::int64_t first,
+                                             std::int64_t here) {
+    const auto* const data = static_cast<const typename Type::Element*>(values.data);
+    weigh_some<Type, kCount>(p + query * p_row + first, p_row,
+                             {data + first * values.stride, values.stride, values.storage}, here,
+                             count - first, dim, query == 0 ? ahead : 0, out + query * out_stride,
+                             out_stride);
+  });
 }
 
 void weigh_rows(const float* p, std::int64_t p_row, std::int64_t rows, const Rows& values,
