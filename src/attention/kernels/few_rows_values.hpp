@@ -46,17 +46,20 @@ inline void weigh_columns(const float* p, std::int64_t p_row, const Rows& values
       }
     }
   }
+  // Lines that begin in these columns, the last one twice if there are fewer than there may be.
+  constexpr std::int64_t kBytes = kColumns * kFloats * static_cast<std::int64_t>(sizeof(Element));
+  constexpr int kLines = (kBytes + 63) / 64;
+  const std::int64_t at = column * static_cast<std::int64_t>(sizeof(Element));
+  std::int64_t lines[kLines];
+  PHASOR_UNROLL
+  for (int i = 0; i < kLines; ++i) {
+    const std::int64_t line = (at + 63) / 64 + i, last = (at + kBytes - 1) / 64;
+    lines[i] = 64 * (line < last ? line : last);
+  }
   const auto fetch = [&](std::int64_t j) __attribute__((always_inline)) {
-    constexpr std::int64_t kBytes = kColumns * kFloats * static_cast<std::int64_t>(sizeof(Element));
     const auto* const row = reinterpret_cast<const char*>(data + (j + ahead) * values.stride);
-    const std::int64_t at = column * static_cast<std::int64_t>(sizeof(Element));
-    if constexpr (kBytes % 64 == 0) {
-      PHASOR_UNROLL
-      for (std::int64_t byte = 0; byte < kBytes; byte += 64) __builtin_prefetch(row + at + byte);
-    } else {  // lines that begin in these columns
-      for (std::int64_t byte = (at + 63) / 64 * 64; byte < at + kBytes; byte += 64)
-        __builtin_prefetch(row + byte);
-    }
+    PHASOR_UNROLL
+    for (int i = 0; i < kLines; ++i) __builtin_prefetch(row + lines[i]);
   };
   const auto add_row = [&](std::int64_t j) __attribute__((always_inline)) {
     const Element* const row = data + j * values.stride;
