@@ -26,18 +26,22 @@ struct Sums {
   static constexpr bool kIsFloat = sizeof(typename Type::Element) == 4;
   // At most two: with four, each product needs a load of its own, and a sixth more time (Zen 5, AVX-512).
   // Four queries fill vectors of 16 with the sums of four keys: repeating parts took a sixth more there.
-  static constexpr int kMostBeside = kIsFloat && kFloats >= 8 && kCount * 4 != kFloats ? 2 : 1;
+  static constexpr int kMostBeside =
+      kIsFloat && kFloats >= 8 && kCount * 4 != kFloats && kCount != 3 ? 2 : 1;
   static constexpr int kBeside = kCount < kMostBeside ? kCount : kMostBeside;
   static constexpr int kPart = kFloats / kBeside;
   static constexpr int kQueries = kCount / kBeside;  // vectors
-  // Keys whose sums are joined: as many as make kFloats sums, at most those that a query's lanes hold.
-  static constexpr int kMostKeys = kQueries < kFloats ? kFloats / kQueries : 1;
+  // Keys whose sums are joined: as many as make kFloats sums, of three queries of each, at most those that
+  // a query's lanes hold.
+  static constexpr int kSums = kQueries == 3 ? kQueries * kFloats : kFloats;
+  static constexpr int kMostKeys = kQueries < kSums ? kSums / kQueries : 1;
   static constexpr int kKeys = kMostKeys < kPart ? kMostKeys : kPart;
   // Keys whose rows are read side by side. For one query, one float row after the other: a CPU fetches
   // ahead of one reader (8 rows of 256 bytes took twice as long from the last cache of a Zen 4). With
   // several queries, and where 16-bit numbers are converted, the arithmetic takes as long as the reading:
   // it needs more sums that do not wait for each other.
-  static constexpr int kMostAbreast = kIsFloat ? (kCount < 4 ? kCount : 8) : (kQueries > 2 ? 2 : 4);
+  static constexpr int kMostAbreastOfFloats = kCount == 1 ? 1 : (kCount < 4 ? 2 : 8);
+  static constexpr int kMostAbreast = kIsFloat ? kMostAbreastOfFloats : (kQueries > 2 ? 2 : 4);
   static constexpr int kAbreast = kKeys < kMostAbreast ? kKeys : kMostAbreast;
   static constexpr int kJoined = kQueries * kKeys / kPart;  // vectors of joined sums
 };

@@ -48,8 +48,8 @@ inline Float every_other(Float a, Float b, Lanes<Lane...>) {
 constexpr std::int64_t kRowsInCache = 48;
 
 // kTogether queries meet a row at once; more take turns over blocks of kRowsInCache rows. Calls
-// act<kCount>(query, first, count) for each turn: kCount queries from `query` on, of which the last may be
-// spare, and rows [first, first + count).
+// act<kCount>(query, first, count) for each turn: kCount queries from `query` on, of which the last ones may
+// be spare if there are eight, and rows [first, first + count).
 template <int kTogether, class Act>
 PHASOR_IN_PLACE void for_each_turn(std::int64_t queries, std::int64_t rows, const Act& act) {
   const std::int64_t block = queries <= kTogether ? rows : kRowsInCache;
@@ -62,6 +62,8 @@ PHASOR_IN_PLACE void for_each_turn(std::int64_t queries, std::int64_t rows, cons
         act.template operator()<1>(query, first, count);
       } else if (left == 2) {
         act.template operator()<2>(query, first, count);
+      } else if (left == 3) {
+        act.template operator()<3>(query, first, count);
       } else if (left <= 4 || kTogether == 4) {
         act.template operator()<4>(query, first, count);
       } else if constexpr (kTogether == 8) {

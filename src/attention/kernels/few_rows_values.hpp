@@ -8,7 +8,7 @@ namespace {
 // Vectors of columns of a pass: their sums of all queries stay in registers, beside the columns and a weight.
 constexpr int columns_of_pass(int queries) {
   if (queries == 1) return 8;
-  if (kVectors == 4) return 16 / queries;
+  if (kVectors == 4) return 16 / queries / 2 * 2;
   // 6 for two queries would leave 2 of 64 features, whose four sums wait for each other.
   return queries == 2 ? 4 : 3;
 }
