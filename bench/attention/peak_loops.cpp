@@ -67,27 +67,35 @@ float multiply_add(std::int64_t floats) {
   return total(sum);
 }
 
-// Prefetches kAhead bytes ahead; 0: nothing.
-template <std::size_t kAhead>
+// Prefetches kAhead bytes ahead; 0: nothing. Reads kPlaces equal parts in turn.
+template <std::size_t kAhead, std::size_t kPlaces = 1>
 float sum(const float* x, std::size_t count) {
-  constexpr std::size_t kSums = 8, kStep = kSums * static_cast<std::size_t>(kFloats);
-  Vector sums[kSums] = {};
-  std::size_t i = 0;
-  for (; i + kStep <= count; i += kStep) {
+  constexpr std::size_t kSums = 8 / kPlaces, kStep = kSums * static_cast<std::size_t>(kFloats);
+  Vector sums[kPlaces][kSums] = {};
+  const std::size_t part = count / kPlaces / kStep * kStep;
+  for (std::size_t i = 0; i < part; i += kStep) {
     if constexpr (kAhead > 0) {
 #pragma GCC unroll 32
       for (std::size_t line = 0; line < kStep; line += 16)
         __builtin_prefetch(x + i + line + kAhead / sizeof(float));
     }
 #pragma GCC unroll 32
-    for (std::size_t v = 0; v < kSums; ++v)
-      sums[v] += *reinterpret_cast<const Vector*>(x + i + v * static_cast<std::size_t>(kFloats));
+    for (std::size_t place = 0; place < kPlaces; ++place) {
+#pragma GCC unroll 32
+      for (std::size_t v = 0; v < kSums; ++v) {
+        sums[place][v] += *reinterpret_cast<const Vector*>(
+            x + place * part + i + v * static_cast<std::size_t>(kFloats));
+      }
+    }
   }
   Vector all{};
 #pragma GCC unroll 32
-  for (std::size_t v = 0; v < kSums; ++v) all += sums[v];
+  for (std::size_t place = 0; place < kPlaces; ++place) {
+#pragma GCC unroll 32
+    for (std::size_t v = 0; v < kSums; ++v) all += sums[place][v];
+  }
   float result = total(all);
-  for (; i < count; ++i) result += x[i];
+  for (std::size_t i = kPlaces * part; i < count; ++i) result += x[i];
   return result;
 }
 
@@ -100,6 +108,6 @@ namespace phasor::bench {
 
 extern const PeakLoops PHASOR_JOIN(peaks_, PHASOR_LIMIT_LEVEL);
 const PeakLoops PHASOR_JOIN(peaks_, PHASOR_LIMIT_LEVEL) = {multiply_add,
-                                                           {sum<0>, sum<4096>, sum<16384>}};
+                                                           {sum<0>, sum<4096>, sum<16384>, sum<0, 2>, sum<0, 4>}};
 
 }  // namespace phasor::bench

@@ -11,8 +11,9 @@ struct PeakLoops {
   // Multiplies and adds in registers alone, at least `floats` of each; returns a value that needs
   // them all.
   float (*multiply_add)(std::int64_t floats);
-  // Read everything and add it up; aligned to 64 bytes. Without prefetching, 4 KiB and 16 KiB ahead.
-  float (*sums[3])(const float* x, std::size_t count);
+  // Read everything and add it up; aligned to 64 bytes. In order without prefetching, 4 KiB and 16 KiB
+  // ahead; halves and quarters in turn.
+  float (*sums[5])(const float* x, std::size_t count);
 };
 
 }  // namespace phasor::bench
