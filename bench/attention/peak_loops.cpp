@@ -83,8 +83,8 @@ float sum(const float* x, std::size_t count) {
     for (std::size_t place = 0; place < kPlaces; ++place) {
 #pragma GCC unroll 32
       for (std::size_t v = 0; v < kSums; ++v) {
-        sums[place][v] += *reinterpret_cast<const Vector*>(
-            x + place * part + i + v * static_cast<std::size_t>(kFloats));
+        sums[place][v] += *reinterpret_cast<const Vector*>(x + place * part + i +
+                                                           v * static_cast<std::size_t>(kFloats));
       }
     }
   }
@@ -107,7 +107,7 @@ float sum(const float* x, std::size_t count) {
 namespace phasor::bench {
 
 extern const PeakLoops PHASOR_JOIN(peaks_, PHASOR_LIMIT_LEVEL);
-const PeakLoops PHASOR_JOIN(peaks_, PHASOR_LIMIT_LEVEL) = {multiply_add,
-                                                           {sum<0>, sum<4096>, sum<16384>, sum<0, 2>, sum<0, 4>}};
+const PeakLoops PHASOR_JOIN(peaks_, PHASOR_LIMIT_LEVEL) = {
+    multiply_add, {sum<0>, sum<4096>, sum<16384>, sum<0, 2>, sum<0, 4>}};
 
 }  // namespace phasor::bench

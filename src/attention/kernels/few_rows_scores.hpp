@@ -31,8 +31,8 @@ struct Sums {
   static constexpr int kBeside = kCount < kMostBeside ? kCount : kMostBeside;
   static constexpr int kPart = kFloats / kBeside;
   static constexpr int kQueries = kCount / kBeside;  // vectors
-  // Keys whose sums are joined: as many as make kFloats sums, of three queries of each, at most those that
-  // a query's lanes hold.
+  // Keys whose sums are joined: as many as make kFloats sums (of three queries kFloats each, which fill whole
+  // vectors), at most those that a query's lanes hold.
   static constexpr int kSums = kQueries == 3 ? kQueries * kFloats : kFloats;
   static constexpr int kMostKeys = kQueries < kSums ? kSums / kQueries : 1;
   static constexpr int kKeys = kMostKeys < kPart ? kMostKeys : kPart;
@@ -352,32 +352,33 @@ void score_rows_of(const float* q, std::int64_t q_stride, std::int64_t rows, con
   const std::int64_t part = phasor::attention::kernels::beside_floats(dim);
   // The sums of eight queries would need more registers than AVX2 has, and with AVX-512 more joins.
   constexpr int kTogether = 4;
-  for_each_turn<kTogether>(rows, 1, [&]<int kCount>(std::int64_t query, std::int64_t, std::int64_t) {
-    put_beside<Type, Sums<Type, kCount>>(q + query * q_stride, q_stride, dim,
-                                         beside + query * part);
-  });
-  for_each_turn<kTogether>(rows, count, [&]<int kCount>(std::int64_t query, std::int64_t first,
-                                             std::int64_t here) {
-    const auto* const from = static_cast<const typename Type::Element*>(keys.data);
-    // What the first queries read is in the cache.
-    const RowWalk own = {query == 0 ? walk.ahead : 0, walk.places};
-    const auto score = [&](auto of) {
-      score_some<Type, kCount>(beside + query * part, from + first * keys.stride, keys.stride, here,
-                               count - first, of, own, scores + query * score_row + first,
-                               score_row);
-    };
-    // The usual sizes: without a loop over its lines, a key costs few instructions, and more keys are on
-    // their way from memory at a time.
-    constexpr int kMostParts = 16;  // what PHASOR_UNROLL takes apart
-    constexpr int kPart = Sums<Type, kCount>::kPart;
-    if constexpr (64 / kPart <= kMostParts) {
-      if (dim == 64 && here >= kFloats) return score(Constant<64>{});
-    }
-    if constexpr (128 / kPart <= kMostParts) {
-      if (dim == 128 && here >= kFloats) return score(Constant<128>{});
-    }
-    score(dim);
-  });
+  for_each_turn<kTogether>(rows, 1,
+                           [&]<int kCount>(std::int64_t query, std::int64_t, std::int64_t) {
+                             put_beside<Type, Sums<Type, kCount>>(q + query * q_stride, q_stride,
+                                                                  dim, beside + query * part);
+                           });
+  for_each_turn<kTogether>(
+      rows, count, [&]<int kCount>(std::int64_t query, std::int64_t first, std::int64_t here) {
+        const auto* const from = static_cast<const typename Type::Element*>(keys.data);
+        // What the first queries read is in the cache.
+        const RowWalk own = {query == 0 ? walk.ahead : 0, walk.places};
+        const auto score = [&](auto of) {
+          score_some<Type, kCount>(beside + query * part, from + first * keys.stride, keys.stride,
+                                   here, count - first, of, own, scores + query * score_row + first,
+                                   score_row);
+        };
+        // The usual sizes: without a loop over its lines, a key costs few instructions, and more keys are on
+        // their way from memory at a time.
+        constexpr int kMostParts = 16;  // what PHASOR_UNROLL takes apart
+        constexpr int kPart = Sums<Type, kCount>::kPart;
+        if constexpr (64 / kPart <= kMostParts) {
+          if (dim == 64 && here >= kFloats) return score(Constant<64>{});
+        }
+        if constexpr (128 / kPart <= kMostParts) {
+          if (dim == 128 && here >= kFloats) return score(Constant<128>{});
+        }
+        score(dim);
+      });
 }
 
 void score_rows(const float* q, std::int64_t q_stride, std::int64_t rows, const Rows& keys,

@@ -1,4 +1,5 @@
-// How rows that are not packed are read: a vector of float32 numbers at a time, or a step of 16-bit ones.
+// How rows that are not packed are read: a vector of float32 numbers at a time, or a step of 16-bit ones; in
+// which turns queries meet them.
 #pragma once
 
 #include "attention/kernels/pack.hpp"

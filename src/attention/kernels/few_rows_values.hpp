@@ -161,14 +161,14 @@ void weigh_rows_of(const float* p, std::int64_t p_row, std::int64_t rows, const 
                    std::int64_t count, std::int64_t dim, std::int64_t ahead, float* out,
                    std::int64_t out_stride) {
   constexpr int kTogether = kVectors == 4 ? 8 : 4;  // as registers allow
-  for_each_turn<kTogether>(rows, count, [&]<int kCount>(std::int64_t query, std::int64_t first,
-                                             std::int64_t here) {
-    const auto* const data = static_cast<const typename Type::Element*>(values.data);
-    weigh_some<Type, kCount>(p + query * p_row + first, p_row,
-                             {data + first * values.stride, values.stride, values.storage}, here,
-                             count - first, dim, query == 0 ? ahead : 0, out + query * out_stride,
-                             out_stride);
-  });
+  for_each_turn<kTogether>(
+      rows, count, [&]<int kCount>(std::int64_t query, std::int64_t first, std::int64_t here) {
+        const auto* const data = static_cast<const typename Type::Element*>(values.data);
+        weigh_some<Type, kCount>(p + query * p_row + first, p_row,
+                                 {data + first * values.stride, values.stride, values.storage},
+                                 here, count - first, dim, query == 0 ? ahead : 0,
+                                 out + query * out_stride, out_stride);
+      });
 }
 
 void weigh_rows(const float* p, std::int64_t p_row, std::int64_t rows, const Rows& values,

@@ -70,7 +70,7 @@ template <class Check>
 void for_each_case(const Check& check) {
   for (const core::InstructionSet isa : core::available_instruction_sets()) {
     for (const Storage storage : {Storage::f32, Storage::f16, Storage::bf16}) {
-      for (const std::int64_t rows : {1, 2, 3, 4, 5, 8}) {
+      for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8}) {
         for (const std::int64_t keys : {1, 2, 5, 8, 15, 16, 17, 50, 97}) {
           for (const std::int64_t dim : {1, 4, 6, 16, 19, 40, 64, 72, 100, 128}) {
             SCOPED_TRACE(testing::Message()
