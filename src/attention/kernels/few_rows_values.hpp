@@ -123,11 +123,12 @@ inline std::int64_t weigh_tile(const float* p, std::int64_t p_row, const Rows& t
 }
 
 // kCount queries and values of which `left` follow each other in memory. If one pass does not cover all
-// columns of a row, the next one finds the rows in the first cache, beside those of the next tile.
+// columns of a row, the next one finds the rows in the first cache, beside those of the next tile. Not
+// inlined, as score_some().
 template <class Type, int kCount>
-void weigh_some(const float* p, std::int64_t p_row, const Rows& values, std::int64_t count,
-                std::int64_t left, std::int64_t dim, std::int64_t rows_ahead, float* out,
-                std::int64_t out_stride) {
+[[gnu::noinline]] void weigh_some(const float* p, std::int64_t p_row, const Rows& values,
+                                  std::int64_t count, std::int64_t left, std::int64_t dim,
+                                  std::int64_t rows_ahead, float* out, std::int64_t out_stride) {
   using Element = typename Type::Element;
   constexpr int kMost = columns_of_pass(kCount);
   // Whole steps of the storage: 3 columns of bf16 would be one step and half of another.
