@@ -26,22 +26,20 @@ struct Sums {
   static constexpr bool kIsFloat = sizeof(typename Type::Element) == 4;
   // At most two: with four, each product needs a load of its own, and a sixth more time (Zen 5, AVX-512).
   // Four queries fill vectors of 16 with the sums of four keys: repeating parts took a sixth more there.
-  static constexpr int kMostBeside =
-      kIsFloat && kFloats >= 8 && kCount * 4 != kFloats && kCount != 3 ? 2 : 1;
-  static constexpr int kBeside = kCount < kMostBeside ? kCount : kMostBeside;
+  static constexpr int kBeside =
+      kIsFloat && kFloats >= 8 && kCount % 2 == 0 && kCount * 4 != kFloats ? 2 : 1;
   static constexpr int kPart = kFloats / kBeside;
   static constexpr int kQueries = kCount / kBeside;  // vectors
   // Keys whose sums are joined: as many as make kFloats sums (of three queries kFloats each, which fill whole
   // vectors), at most those that a query's lanes hold.
-  static constexpr int kSums = kQueries == 3 ? kQueries * kFloats : kFloats;
-  static constexpr int kMostKeys = kQueries < kSums ? kSums / kQueries : 1;
+  static constexpr int kMostKeys = kQueries == 3 ? kFloats : kFloats / kQueries;
   static constexpr int kKeys = kMostKeys < kPart ? kMostKeys : kPart;
   // Keys whose rows are read side by side. For one query, one float row after the other: a CPU fetches
   // ahead of one reader (8 rows of 256 bytes took twice as long from the last cache of a Zen 4). With
   // several queries, and where 16-bit numbers are converted, the arithmetic takes as long as the reading:
   // it needs more sums that do not wait for each other.
-  static constexpr int kMostAbreastOfFloats = kCount == 1 ? 1 : (kCount < 4 ? 2 : 8);
-  static constexpr int kMostAbreast = kIsFloat ? kMostAbreastOfFloats : (kQueries > 2 ? 2 : 4);
+  static constexpr int kMostAbreast =
+      kIsFloat ? (kCount == 3 ? 2 : kCount) : (kQueries > 2 ? 2 : 4);
   static constexpr int kAbreast = kKeys < kMostAbreast ? kKeys : kMostAbreast;
   static constexpr int kJoined = kQueries * kKeys / kPart;  // vectors of joined sums
 };
@@ -354,19 +352,17 @@ void score_rows_of(const float* q, std::int64_t q_stride, std::int64_t rows, con
   const std::int64_t part = phasor::attention::kernels::beside_floats(dim);
   // The sums of eight queries would need more registers than AVX2 has, and with AVX-512 more joins.
   constexpr int kTogether = 4;
-  for_each_turn<kTogether>(rows, 1,
-                           [&]<int kCount>(std::int64_t query, std::int64_t, std::int64_t) {
-                             put_beside<Type, Sums<Type, kCount>>(q + query * q_stride, q_stride,
-                                                                  dim, beside + query * part);
-                           });
   for_each_turn<kTogether>(
       rows, count, [&]<int kCount>(std::int64_t query, std::int64_t first, std::int64_t here) {
+        float* const own_beside = beside + query * part;
+        if (first == 0)
+          put_beside<Type, Sums<Type, kCount>>(q + query * q_stride, q_stride, dim, own_beside);
         const auto* const from = static_cast<const typename Type::Element*>(keys.data);
         // What the first queries read is in the cache.
         const RowWalk own = {query == 0 ? walk.ahead : 0, walk.places};
         const auto score = [&](auto of) {
-          score_some<Type, kCount>(beside + query * part, from + first * keys.stride, keys.stride,
-                                   here, count - first, of, own, scores + query * score_row + first,
+          score_some<Type, kCount>(own_beside, from + first * keys.stride, keys.stride, here,
+                                   count - first, of, own, scores + query * score_row + first,
                                    score_row);
         };
         // The usual sizes: without a loop over its lines, a key costs few instructions, and more keys are on

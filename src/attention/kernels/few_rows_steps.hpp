@@ -65,7 +65,7 @@ PHASOR_IN_PLACE void for_each_turn(std::int64_t queries, std::int64_t rows, cons
         act.template operator()<2>(query, first, count);
       } else if (left == 3) {
         act.template operator()<3>(query, first, count);
-      } else if (left <= 4 || kTogether == 4) {
+      } else if (left == 4 || kTogether == 4) {
         act.template operator()<4>(query, first, count);
       } else if constexpr (kTogether == 8) {
         act.template operator()<8>(query, first, count);
